@@ -20,7 +20,7 @@ from lm.commands.cli import main
 from lm.commands.configuration import configuration
 from lm.data import open_tokens, write_tokens
 from lm.model import Transformer
-from lm.training.run import Run, read_config
+from lm.training.run import Run, read
 from lm.training.trainer import Trainer
 from lm.training.validation import evaluate
 
@@ -100,7 +100,7 @@ def test_train_and_eval(work, capsys):
     assert output.out.startswith("trained 6 steps in ")
     assert "bits per byte, over 200 tokens" in output.out
     assert output.err == ""
-    assert read_config(work / "run")[1].seed == 3
+    assert read(work / "run").train.seed == 3
     assert main(["eval", str(work / "run"), "--data", str(work / "heldout.npy"), "--stride", "4"]) == 0
     score = evaluate(Run.load(work / "run"), open_tokens(work / "heldout.npy"), stride=4)
     assert f"{score.bits_per_byte:.4f} bits per byte, over 200 tokens" in capsys.readouterr().out
@@ -127,7 +127,7 @@ def test_train_on_a_mixture_from_the_command_line_or_the_configuration(work, cap
     assert main(["train", str(work / "mixed.toml"), "--out", str(work / "b"), "--quiet"]) == 0
     a, b = capsys.readouterr().out.splitlines()
     assert a.partition(": ")[2] == b.partition(": ")[2]  # the same losses
-    assert read_config(work / "a")[2]["web"]["weight"] == 0.75
+    assert read(work / "a").data["web"]["weight"] == 0.75
     assert '"val_loss/web"' in (work / "a" / "metrics.jsonl").read_text()
     assert (
         main(["train", str(work / "small.toml"), *sets[:3], f"more={work / 'more.npy'}", "--out", str(work / "a")]) == 2
@@ -325,10 +325,10 @@ def test_a_depth_in_place_of_a_configuration(work, capsys):
     command = ["train", "--depth", "1", "--model.d_ff", "32", "--train.steps", "2", "--data", str(work), "--quiet"]
     assert main([*command, "--out", str(work / "run")]) == 0
     model, training = lm.depth.configuration_of(1, 256)  # the ids of the data end at 255
-    config, trained = read_config(work / "run")[:2]
-    assert config == dataclasses.replace(model, d_ff=32)
-    assert trained.steps == 2
-    assert trained.learning_rate == training.learning_rate
+    config = read(work / "run")
+    assert config.model == dataclasses.replace(model, d_ff=32)
+    assert config.train.steps == 2
+    assert config.train.learning_rate == training.learning_rate
     assert main([*command, "--out", str(work / "other"), str(work / "small.toml")]) == 2
     assert main(["train", "--depth", "1", "--out", str(work / "other")]) == 2
     assert main(["train", "--depth", "0", "--data", str(work), "--out", str(work / "other")]) == 2

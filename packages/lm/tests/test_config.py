@@ -8,7 +8,9 @@ import re
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 
+import numpy as np
 import pytest
 import tomli_w
 import torch
@@ -17,6 +19,7 @@ from lm.commands.cli import main
 from lm.commands.configuration import configuration, presets
 from lm.config import ModelConfig, TrainConfig, from_table, override, read_toml, settable, to_table
 from lm.families import build
+from lm.schedule import learning_rate
 
 GOOD = {"vocab_size": 50, "context_length": 16, "num_layers": 2, "d_model": 16, "num_heads": 4, "d_ff": 24}
 
@@ -71,7 +74,7 @@ def test_a_wrong_type_is_refused(change, says):
         ({"beta2": 1.0}, "beta2 must be less than 1"),
         ({"schedule": "cosin"}, "did you mean 'cosine'"),
         ({"schedule": "linear", "decay_steps": 11}, "together more than"),
-        ({"decay_steps": 2}, "decay_steps 2 goes with schedule 'linear', not 'cosine'"),
+        ({"decay_steps": 2}, "decay_steps 2 has no effect without schedule 'linear'"),
         ({"micro_batch_size": 3}, "micro_batch_size 3 does not divide batch_size 8"),
         ({"seed": -1}, "seed must be at least 0"),
         ({"seed": 2**63}, "seed must be at most 9223372036854775807, got 9223372036854775808"),
@@ -281,3 +284,50 @@ def test_a_seed_that_no_generator_takes_is_one_sentence(capsys, tmp_path):
         assert "seed must be" in stderr
         assert "9223372036854775807, got 99999999999999999999999" in stderr
         assert stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ({"schedule": "constant", "min_learning_rate": 1e-4}, "min_learning_rate"),
+        ({"momentum": 0.5}, "momentum"),
+        ({"dpo_beta": 0.5}, "dpo_beta"),
+        ({"lora_alpha": 2.0}, "lora_alpha"),
+        ({"position": "learned", "rope_factor": 4.0}, "rope_factor"),
+        ({"position": "learned", "rope_theta": 5e5}, "rope_theta"),
+        ({"rope_original_context_length": 8192}, "rope_original_context_length"),
+        ({"rope_low_freq_factor": 2.0}, "rope_low_freq_factor"),
+        ({"rope_factor": 2.0, "rope_high_freq_factor": 9.0}, "rope_high_freq_factor"),
+        ({"norm": "none", "norm_eps": 1e-3}, "norm_eps"),
+        ({"norm": "none", "norm_placement": "post"}, "norm_placement"),
+        ({"position": "none", "rope_low_freq_factor": 2.0}, "rope_low_freq_factor"),
+    ],
+)
+def test_a_setting_without_effect_is_refused(settings, name):
+    with pytest.raises(ValueError, match=f"^{name} .* has no effect"):
+        ModelConfig(**GOOD, **settings) if name in settable(ModelConfig) else TrainConfig(200, **settings)
+
+
+def test_scalars_of_numpy_and_paths_are_taken():
+    config = ModelConfig(np.int64(50), np.int32(16), 2, 16, 2, 24, norm_eps=np.float64(1e-6))
+    assert (config.vocab_size, type(config.vocab_size), type(config.norm_eps)) == (50, int, float)
+    train = TrainConfig(
+        np.int64(200), learning_rate=np.float32(0.5), init_from=Path("runs/one"), document_masking=np.True_
+    )
+    assert (train.learning_rate, type(train.learning_rate)) == (0.5, float)
+    assert (train.init_from, train.document_masking) == (str(Path("runs/one")), True)
+    with pytest.raises(TypeError):
+        ModelConfig(np.float64(50.5), 16, 2, 16, 2, 24)
+
+
+@pytest.mark.parametrize(("steps", "warmup"), [(5, 0), (50, 5), (99, 9), (100, 100), (1000, 100)])
+def test_the_default_warm_up_fits_any_number_of_steps(steps, warmup):
+    assert TrainConfig(steps).warmup_steps == warmup
+
+
+def test_the_rates_are_those_that_the_comments_say():
+    cosine = TrainConfig(10, learning_rate=1.0, min_learning_rate=0.1, warmup_steps=0)
+    assert learning_rate(cosine, 10) == pytest.approx(0.1)
+    assert learning_rate(cosine, 9) > 0.1
+    linear = TrainConfig(10, learning_rate=1.0, warmup_steps=0, schedule="linear", decay_steps=2)
+    assert [learning_rate(linear, step) for step in (8, 9, 10)] == [1.0, 0.5, 0.0]

@@ -291,7 +291,7 @@ def test_what_is_too_large_to_read_at_the_start_is_taken_at_its_word(tmp_path, m
     data = bytearray(path.read_bytes())
     data[-2] = 99
     path.write_bytes(data)
-    monkeypatch.setattr("lm.data.token_file.READ_THROUGH", 4)
+    monkeypatch.setattr("lm.data.mixture.READ_THROUGH", 4)
     assert open_tokens(path).highest == 8
     with pytest.raises(ValueError, match="is damaged"):
         open_tokens(path, verify=True)

@@ -86,7 +86,7 @@ def test_memory_that_runs_out_anywhere_is_one_sentence(data, tmp_path, monkeypat
     pytest.importorskip("accounting", reason="the package accounting is not installed")
     assert ran_out(error)
     places = {
-        "measured": (measure, "TimedTrainer"),
+        "measured": (measure, "Trainer"),
         "moved": (train, "Trainer"),
         "trained": (Trainer, "forward_backward"),
     }

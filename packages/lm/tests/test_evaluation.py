@@ -16,7 +16,7 @@ import pytest
 import torch
 import undertrained
 from models import SHAPES, make
-from runs import CONFIG, MODEL, run
+from runs import CONFIG, MODEL, run, some_tokens
 
 from lm import to_huggingface
 from lm.commands.cli import main
@@ -397,3 +397,19 @@ def test_a_task_of_ones_own_by_the_command_and_again(tmp_path, corpus, monkeypat
     pair = pair_request(tok, context, ending, is_chat=True)
     assert pair.request.before[0] == tok.eot_token
     assert tok.decode(pair.request.before + pair.request.ids) == context + ending
+
+
+def test_evaluate_names_what_it_does_not_take_and_puts_the_mode_back():
+    model = Transformer(MODEL).train()
+    with pytest.raises(TypeError, match="str"):
+        evaluate(model, "data")
+    with pytest.raises(ValueError, match="stride"):
+        evaluate(model, some_tokens(100), stride=99)
+
+    def fail(inputs, targets, end_of_text):
+        raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"):
+        evaluate(model, some_tokens(100), summed=fail)
+    assert model.training
+    assert torch.is_grad_enabled()

@@ -26,10 +26,10 @@ def test_what_is_written_takes_the_place_of_what_was(tmp_path):
 
 def test_two_that_write_the_same_file_at_once_each_write_a_whole_one(tmp_path):
     path = tmp_path / "file"
-    with atomic_file(path, "w") as outer:
-        outer.write("the outer one")
-        with atomic_file(path, "w") as inner:
-            inner.write("the inner one")
+    with atomic_file(path) as outer:
+        outer.write(b"the outer one")
+        with atomic_file(path) as inner:
+            inner.write(b"the inner one")
         assert path.read_text() == "the inner one"
     assert path.read_text() == "the outer one"
     assert os.listdir(tmp_path) == ["file"]
@@ -47,8 +47,8 @@ def test_an_error_leaves_the_file_as_it_was_and_nothing_else(tmp_path, monkeypat
         monkeypatch.setattr(os, failing, fail)
 
     def write():
-        with atomic_file(path, "w") as file:
-            file.write("two")
+        with atomic_file(path) as file:
+            file.write(b"two")
             if failing == "block":
                 fail()
 

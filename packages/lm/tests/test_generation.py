@@ -456,7 +456,7 @@ def test_every_end_of_text_that_prepare_takes_ends_generation(tmp_path, data):
     from lm.commands.cli import main
     from lm.interop.loading import model_text
     from lm.tokenizer import END_OF_TEXT
-    from lm.training.run import read_config
+    from lm.training.run import read
 
     (tmp_path / "t.jsonl").write_text("".join(f'{{"text": "it is {n}"}}\n' for n in range(400)))
     for name in (*END_OF_TEXT, "<my end>"):
@@ -471,7 +471,7 @@ def test_every_end_of_text_that_prepare_takes_ends_generation(tmp_path, data):
         settings += ["--train.steps=1", "--train.batch_size=1", "--train.warmup_steps=0", "--train.threads=1"]
         train = ["train", "cpu-demo", "--data", str(folder / "data"), "--out", str(folder / "run"), "--quiet"]
         assert main([*train, *arguments, *settings]) == 0
-        assert read_config(folder / "run")[2]["end_of_text"] == 256
+        assert read(folder / "run").data["end_of_text"] == 256
         assert model_text(folder / "run").stop_tokens == [256]
 
 

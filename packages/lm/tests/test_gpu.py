@@ -16,12 +16,12 @@ import lm
 from lm.attention import attention, has_flash
 from lm.commands.cli import main
 from lm.config import ModelConfig
-from lm.device import float32_matmul_precision
+from lm.device import Processes, float32_matmul_precision
 from lm.generation.sampling import Sampling
 from lm.generation.scheduler import Scheduler
 from lm.training.distributed import DistributedContext
 from lm.training.train import Stopped
-from lm.training.trainer import Processes, Trainer
+from lm.training.trainer import Trainer
 
 pytestmark = [
     pytest.mark.gpu,

@@ -88,7 +88,7 @@ def test_epochs_and_bytes_follow_the_weights(tmp_path):
     assert data.epochs(800) == {"a": 6.0, "b": 4.0}
     assert data.bytes_per_token == 0.75 * 3 + 0.25 * 1
     assert data.share("b") == 0.25
-    says = data.fingerprints()
+    says = data.fingerprints
     assert says["tokenizer"] == "t"
     assert says["a"] == {"train_sha256": data.parts[0].tokens.sha256, "weight": 3.0}
     assert data.heldout == {}

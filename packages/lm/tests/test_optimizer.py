@@ -13,7 +13,7 @@ from torch import nn
 
 from lm.config import ModelConfig
 from lm.model import Transformer
-from lm.optimizer import adamw, muon, orthogonalize, row_splits
+from lm.optimizer import Muon, adamw, orthogonalize, row_splits
 from lm.training import checkpoint
 from lm.training.train import Stopped
 
@@ -53,7 +53,7 @@ def test_a_matrix_moves_as_in_the_papers(shape, rows):
     weight, gradients = random.normal(size=shape), random.normal(size=(4, *shape))
     layer = nn.Linear(shape[1], shape[0], bias=False, dtype=torch.float64)
     layer.weight.data = torch.tensor(weight)
-    optimizer = muon(layer, 0.03, (0.9, 0.8), weight_decay=0.5, momentum=0.7, normalize_rows=rows)
+    optimizer = Muon(layer, 0.03, (0.9, 0.8), weight_decay=0.5, momentum=0.7, normalize_rows=rows)
     for gradient in gradients:
         layer.weight.grad = torch.tensor(gradient)
         optimizer.step()
@@ -66,7 +66,7 @@ def test_muon_is_torchs_but_for_its_bfloat16():
     ours, theirs = nn.Linear(24, 40, bias=False), nn.Linear(24, 40, bias=False)
     theirs.load_state_dict(ours.state_dict())
     optimizers = [
-        muon(ours, 0.01, weight_decay=0.3),
+        Muon(ours, 0.01, weight_decay=0.3),
         torch.optim.Muon(theirs.parameters(), 0.01, 0.3, adjust_lr_fn="match_rms_adamw"),
     ]
     for seed in range(3):
@@ -96,15 +96,15 @@ def test_matrices_that_share_a_product_are_updated_one_by_one():
     qkv = model.blocks[0].attention.qkv
     before, gradient = qkv.weight.detach().clone(), torch.randn(32, 16)
     qkv.weight.grad = gradient.clone()
-    muon(model, 0.1, weight_decay=0.0).step()
+    Muon(model, 0.1, weight_decay=0.0).step()
     for part, old, grad in zip(*(t.split((16, 8, 8)) for t in (qkv.weight, before, gradient)), strict=True):
         alone = nn.Linear(16, len(part), bias=False)
         alone.weight.data, alone.weight.grad = old.clone(), grad.clone()
-        muon(alone, 0.1, weight_decay=0.0).step()
+        Muon(alone, 0.1, weight_decay=0.0).step()
         torch.testing.assert_close(part, alone.weight)
 
 
-@pytest.mark.parametrize("make", [adamw, muon])
+@pytest.mark.parametrize("make", [adamw, Muon])
 def test_what_is_no_matrix_moves_by_adamw_at_its_own_rate(make):
     model, other = Transformer(MODEL), Transformer(MODEL)
     other.load_state_dict(model.state_dict())
@@ -182,8 +182,8 @@ def moved(optimizer, model, gradient, steps=3):
 
 MAKES = {
     "adamw": adamw,
-    "muon": muon,
-    "normuon": lambda model, lr, **more: muon(model, lr, normalize_rows=True, **more),
+    "muon": Muon,
+    "normuon": lambda model, lr, **more: Muon(model, lr, normalize_rows=True, **more),
 }
 
 

@@ -24,7 +24,7 @@ from lm.generation.stream import StreamDecoder, generate
 from lm.interop.loading import load, model_text
 from lm.model import Transformer
 from lm.tokenizer import load_tokenizer, prompt_ids, stop_ids
-from lm.training.run import read_config
+from lm.training.run import read
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +147,7 @@ def test_a_foreign_model_is_imported_trained_scored_continued_and_exported(work,
     assert "to train it further: lm train" in stdout
     before = from_huggingface(work / "model").state_dict()
     assert all(torch.equal(tensor, before[name]) for name, tensor in load(run).state_dict().items())
-    assert read_config(run)[2]["tokenizer"] == load_tokenizer(tok).fingerprint
+    assert read(run).data["tokenizer"] == load_tokenizer(tok).fingerprint
 
     def score():
         assert main(["eval", run, "--data", str(work / "heldout.npy")]) == 0
@@ -228,7 +228,7 @@ def test_an_imported_tokenizer_is_kept_as_one_of_ours(tmp_path, capsys):
     folder = to_huggingface(model, tmp_path / "hf", tokenizer=tmp_path / "tokenizer.json")
     assert main(["import", str(folder), "--out", str(tmp_path / "run")]) == 0
     assert bpe.Tokenizer.load(tmp_path / "run" / "tokenizer.json").fingerprint == tokenizer.fingerprint
-    assert read_config(tmp_path / "run")[2] == {"tokenizer": tokenizer.fingerprint}
+    assert read(tmp_path / "run").data == {"tokenizer": tokenizer.fingerprint}
     assert model_text(tmp_path / "run").tokenizer.fingerprint == tokenizer.fingerprint
     bpe.train(["another text"], 258).save(tmp_path / "other.json")
     with pytest.warns(UserWarning, match=r"other\.json is not the tokenizer that made the data of .*run"):

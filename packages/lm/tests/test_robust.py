@@ -24,7 +24,7 @@ from lm.files import atomic_write
 from lm.interop.importing import import_run
 from lm.interop.loading import load
 from lm.training import checkpoint
-from lm.training import run as run_module
+from lm.training import train as train_module
 from lm.training.train import train
 
 
@@ -63,7 +63,7 @@ def test_a_line_of_metrics_waits_for_space(tmp_path, capsys, monkeypatch):
     stop = threading.Event()
     monkeypatch.setattr(stop, "wait", lambda seconds: False)
     file, waiting = Full(True, True, False, True), bytearray(b"a line of metrics\n")
-    run_module.write_all(file, waiting, tmp_path / "metrics.jsonl", stop)
+    train_module.write_all(file, waiting, tmp_path / "metrics.jsonl", stop)
     assert (file.written_bytes, waiting) == (b"a line of metrics\n", b"")
     stderr = capsys.readouterr().err
     assert stderr == f"the disk of {tmp_path / 'metrics.jsonl'} is full: the run waits for space\n"
@@ -73,10 +73,10 @@ def test_a_line_that_cannot_wait_longer_is_written_with_the_next(tmp_path, capsy
     stop = threading.Event()
     stop.set()
     file, waiting = Full(False, True), bytearray(b"first line\n")
-    run_module.write_all(file, waiting, tmp_path / "metrics.jsonl", stop)
+    train_module.write_all(file, waiting, tmp_path / "metrics.jsonl", stop)
     assert (file.written_bytes, waiting) == (b"first", b" line\n")
     waiting.extend(b"second\n")
-    run_module.write_all(file, waiting, tmp_path / "metrics.jsonl", threading.Event())
+    train_module.write_all(file, waiting, tmp_path / "metrics.jsonl", threading.Event())
     assert file.written_bytes == b"first line\nsecond\n"
     capsys.readouterr()
 
@@ -142,7 +142,7 @@ def test_an_error_of_the_disk_that_does_not_pass_is_raised(tmp_path):
             raise OSError(errno.EIO, "Input/output error")
 
     with pytest.raises(OSError, match="Input/output"):
-        run_module.write_all(Broken(), bytearray(b"x"), tmp_path / "metrics.jsonl", threading.Event())
+        train_module.write_all(Broken(), bytearray(b"x"), tmp_path / "metrics.jsonl", threading.Event())
 
 
 @pytest.fixture

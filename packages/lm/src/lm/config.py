@@ -58,13 +58,6 @@ OTHERS_NAMES = {
     "intermediate_size": "d_ff",
 }
 
-# Settings of ModelConfig that accounting.TransformerShape has under the same names.
-SHAPE = (
-    "vocab_size", "context_length", "num_layers", "d_model", "num_heads", "d_ff", "num_kv_heads", "head_dim", "norm",
-    "position", "tied_embeddings", "bias", "qkv_bias", "output_bias", "ffn_bias", "sliding_window", "qk_norm",
-    "vocab_multiple",
-)  # fmt: skip
-
 Config = TypeVar("Config")
 
 
@@ -204,11 +197,11 @@ class ModelConfig:
         """The same model as `accounting` counts it."""
         from accounting import TransformerShape  # here, because nothing but a budget needs it
 
-        values = {name: getattr(self, name) for name in SHAPE}
-        ffn = self.ffn.removesuffix("_exact")  # which costs as much
-        return TransformerShape(
-            **values, ffn=ffn, value_embeddings=sum(map(self.has_value_embedding, range(self.num_layers)))
-        )
+        shared = settable(ModelConfig).keys() & settable(TransformerShape).keys()
+        values = {name: getattr(self, name) for name in shared}
+        values["ffn"] = self.ffn.removesuffix("_exact")  # which costs as much
+        values["value_embeddings"] = sum(map(self.has_value_embedding, range(self.num_layers)))
+        return TransformerShape(**values)
 
 
 @commented
@@ -325,14 +318,12 @@ class TrainConfig:
             raise ValueError(f"warmup_steps {self.warmup_steps} is more than steps {self.steps}: lower it")
         if (lowest := self.min_learning_rate) > self.learning_rate:
             raise ValueError(f"min_learning_rate {lowest} is more than learning_rate {self.learning_rate}: lower it")
-        if self.decay_steps is not None:
-            if self.schedule != "linear":
-                raise ValueError(f"decay_steps {self.decay_steps} goes with schedule 'linear', not {self.schedule!r}")
-            if self.warmup_steps + self.decay_steps > self.steps > 0:
-                both = f"warmup_steps {self.warmup_steps} and decay_steps {self.decay_steps}"
-                raise ValueError(f"{both} are together more than steps {self.steps}: shorten one of them")
+        if self.warmup_steps + (self.decay_steps or 0) > self.steps > 0:
+            both = f"warmup_steps {self.warmup_steps} and decay_steps {self.decay_steps}"
+            raise ValueError(f"{both} are together more than steps {self.steps}: shorten one of them")
         for name, has_effect, needed in (
             ("min_learning_rate", self.schedule != "constant", "schedule 'cosine' or 'linear'"),
+            ("decay_steps", self.schedule == "linear", "schedule 'linear'"),
             ("momentum", self.optimizer != "adamw", "optimizer 'muon' or 'normuon'"),
             *((name, self.objective == one, f"objective {one!r}") for one in OBJECTIVES for name in settings_of(one)),
             ("grpo_clip", self.grpo_method in ("grpo", "gspo"), "grpo_method 'grpo' or 'gspo'"),
@@ -363,7 +354,7 @@ def from_table(kind: type[Config], table: Mapping[str, object], section: str) ->
     for name, field in fields.items():
         if field.default is dataclasses.MISSING and name not in table:
             raise KeyError(f"[{section}] lacks {name!r}: give it a value")
-    values = {key: as_declared(kind, key, value) for key, value in table.items()}
+    values = dict(table)
     for name, field in fields.items():  # to_table leaves out None
         if name not in table and field.default is not None and "None" in str(field.type):
             values[name] = None
@@ -433,9 +424,10 @@ def settable(kind: type) -> dict[str, dataclasses.Field[Any]]:
     return {field.name: field for field in dataclasses.fields(kind)}
 
 
-def as_declared(kind: type, name: str, value: object) -> object:
-    """The value as the field's type: TOML writes 1 for 1.0, and has neither tuples nor frozen tables."""
-    declared = typing.get_type_hints(kind)[name]
+def as_declared(value: Any, declared: Any) -> Any:
+    """The value as a field's type: TOML writes 1 for 1.0, and has neither tuples nor frozen tables."""
+    if isinstance(value, np.generic | os.PathLike):
+        return value.item() if isinstance(value, np.generic) else os.fspath(value)
     if isinstance(value, list) and typing.get_origin(declared) is tuple:
         return tuple(value)
     if isinstance(value, dict) and declared is FrozenTable:
@@ -444,13 +436,12 @@ def as_declared(kind: type, name: str, value: object) -> object:
 
 
 def check(config: Any) -> None:
-    """TypeError, ValueError: a field is not of its type, or out of its bounds. NumPy's scalars become Python's."""
+    """Hold each field to its type and its bounds. TypeError, ValueError: it is not of its type, or out of them."""
     plain, annotated = (typing.get_type_hints(type(config), include_extras=extras) for extras in (False, True))
     for name in settable(type(config)):
-        value, declared = getattr(config, name), plain[name]
-        if isinstance(value, np.generic | os.PathLike):
-            value = value.item() if isinstance(value, np.generic) else os.fspath(value)
-            object.__setattr__(config, name, value)
+        declared = plain[name]
+        value = as_declared(getattr(config, name), declared)
+        object.__setattr__(config, name, value)
         if typing.get_origin(declared) is Literal:
             if not isinstance(value, str):
                 raise TypeError(f"{name} must be a word, got {value!r}")

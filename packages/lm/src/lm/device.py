@@ -1,4 +1,4 @@
-"""The machine under a run: its device, its number formats, its threads and its memory."""
+"""The machine under a run: its device, its processes, its number formats, its threads and its memory."""
 
 from __future__ import annotations
 
@@ -8,21 +8,24 @@ import functools
 import os
 import platform
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
-from lm.config import Precision
+from lm.config import Precision, TrainConfig
 
 if TYPE_CHECKING:
     from accounting.hardware.devices import Device
 
+Result = TypeVar("Result")
+CPU = torch.device("cpu")
 # Files with the memory limit of a control group, of version 2 and of version 1.
 GROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 CPUINFO = Path("/proc/cpuinfo")
@@ -90,6 +93,92 @@ def local_rank() -> int:
     return int(os.environ.get("LOCAL_RANK", "0")) if launched() else 0
 
 
+@dataclass(frozen=True)
+class Processes:
+    """The processes that train a model together: here this one alone; distributed.DistributedContext is several."""
+
+    rank: int = 0
+    size: int = 1
+    device: torch.device = CPU  # of this process
+
+    @property
+    def is_main(self) -> bool:
+        """True in the process that writes, prints and decides."""
+        return self.rank == 0
+
+    def sum(self, *values: float | Tensor) -> list[float]:
+        """Add up each value over the processes: the same on all of them. Tensors of one device are waited for once."""
+        return cast("list[float]", stacked(values).tolist())
+
+    def on_main(self, function: Callable[[], Result]) -> Result:
+        """Call function in process 0, and return its result, or raise its exception, in every process."""
+        return function()
+
+    def on_all(
+        self, function: Callable[[], Result], facts: Callable[[Result], Mapping[str, Any]] = lambda result: {}
+    ) -> Result:
+        """Call function in every process; an exception in one of them is raised in all.
+
+        facts: of the result, by name; ProcessesDiffer: one of them is not the same in all processes.
+        """
+        return function()
+
+    def parallelize(self, module: nn.Module, blocks: nn.ModuleList, config: TrainConfig) -> nn.Module:
+        """Return the module to call instead, whose gradients are the mean over the processes."""
+        return module
+
+    def micro_batches(self, config: TrainConfig) -> int:
+        """Return the number of micro-batches of this process in a step. ValueError: they do not divide it evenly."""
+        own, rest = divmod(config.batch_size, self.size)
+        if rest:
+            raise ValueError(f"batch_size {config.batch_size} on {self.size} processes: make it a multiple of that")
+        count, rest = divmod(own, config.micro_batch_size or own)
+        if rest:
+            micro = config.micro_batch_size
+            raise ValueError(f"micro_batch_size {micro} does not divide the {own} sequences of a process")
+        return count
+
+
+def stacked(values: Sequence[float | Tensor], device: torch.device | None = None) -> Tensor:
+    """The values as one tensor of float64 on a device, None for the one where they are."""
+    device = device or next((value.device for value in values if isinstance(value, Tensor)), CPU)
+    dtype = torch.float32 if device.type == "mps" else torch.float64
+    return torch.stack([torch.as_tensor(value, dtype=dtype, device=device) for value in values])
+
+
+def full_tensor(value: Tensor) -> Tensor:
+    """A tensor that was computed from sharded ones, in full."""
+    return cast(Any, value).full_tensor() if is_sharded(value) else value
+
+
+def is_sharded(value: object) -> bool:
+    """True for a DTensor."""
+    return isinstance(value, Tensor) and hasattr(value, "full_tensor")
+
+
+def own_memory(value: Tensor) -> Tensor:
+    """The part of a tensor that lies in this process; the tensor itself if it is not sharded."""
+    return cast(Any, value).to_local() if is_sharded(value) else value
+
+
+def own_part(full: Tensor, like: Tensor) -> Tensor:
+    """This process's part of a whole tensor, sharded as another is; the tensor itself if that is not."""
+    if not is_sharded(like):
+        return full
+    from torch.distributed.tensor import distribute_tensor
+
+    sharded: Any = like
+    return distribute_tensor(full.to(like.device), sharded.device_mesh, sharded.placements, src_data_rank=None)
+
+
+def version() -> str:
+    """This package's version, or "unknown" if it is imported from its source."""
+    try:
+        return metadata.version("groundup-lm")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
 def describe_machine(device: torch.device | str = "cpu") -> dict[str, str | int]:
     """Return versions, system, processor and device in words, for a run's report."""
     machine: dict[str, str | int] = {
@@ -98,10 +187,8 @@ def describe_machine(device: torch.device | str = "cpu") -> dict[str, str | int]
         "system": platform.platform(terse=True),
         "processor": cpuinfo().get("model name") or platform.processor() or platform.machine(),
         "processors": os.cpu_count() or 1,
-        "threads": torch.get_num_threads(),
+        "groundup-lm": version(),
     }
-    with contextlib.suppress(metadata.PackageNotFoundError):  # imported from its source
-        machine["groundup-lm"] = metadata.version("groundup-lm")
     if torch.device(device).type == "cuda":
         machine["device"] = torch.cuda.get_device_name(device)
         machine["CUDA"] = torch.version.cuda or "unknown"

@@ -13,7 +13,7 @@ import shutil
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, BinaryIO
 
 import filelock
 
@@ -58,9 +58,9 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def atomic_file(path: str | Path, mode: str = "wb") -> Iterator[IO[Any]]:
-    """A file that takes the place of `path` when the block ends (see atomic_path). mode: "wb", or "w" for UTF-8."""
-    with atomic_path(path) as temporary, open(temporary, mode, encoding=None if "b" in mode else "utf-8") as file:
+def atomic_file(path: str | Path) -> Iterator[BinaryIO]:
+    """A file of bytes that takes the place of `path` when the block ends (see atomic_path)."""
+    with atomic_path(path) as temporary, open(temporary, "wb") as file:
         yield file
 
 
@@ -121,7 +121,7 @@ def lock(folder: Path) -> Iterator[None]:
         holder = f"process {number}" if number else "another process"
         raise Locked(f"{holder} is at work in {folder}: let it end, or choose another folder") from None
     try:
-        if os.name != "nt":  # Windows lets nobody else write to, or read, what is locked
+        if os.name != "nt":  # Windows lets nobody else read or write a locked file
             path.write_text(str(os.getpid()))
         yield
     finally:

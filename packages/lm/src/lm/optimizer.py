@@ -16,9 +16,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from lm.config import TrainConfig
-from lm.device import multiplies_bfloat16
+from lm.device import full_tensor, is_sharded, multiplies_bfloat16, own_part
 from lm.model import Attention, SwiGLU
-from lm.sharding import full_tensor, is_sharded, own_part
 
 AVERAGE = "average"  # of a weight, in its state, so that checkpoints keep it
 MUON = "row_splits"  # the key that marks a group of matrices that Muon updates
@@ -58,27 +57,6 @@ def adamw(
     return torch.optim.AdamW(groups, lr=lr, betas=betas, eps=eps, fused=True)
 
 
-def muon(
-    model: nn.Module,
-    lr: float,
-    betas: tuple[float, float] = (0.9, 0.95),
-    eps: float = 1e-8,
-    weight_decay: float = 0.1,
-    *,
-    momentum: float = 0.95,
-    normalize_rows: bool = False,
-    embedding_lr: float | None = None,
-    head_lr: float | None = None,
-    share: tuple[int, int] = (0, 1),
-) -> Muon:
-    """Muon for the matrices of the blocks, AdamW for embeddings, head, norms and biases; arguments as adamw and Muon.
-
-    Updates of both have the same size, so that a rate and a weight decay chosen for AdamW are where to begin.
-    """
-    groups = parameter_groups(model, lr, weight_decay, embedding_lr, head_lr, apart=row_splits(model))
-    return Muon(groups, lr, betas, eps, momentum=momentum, normalize_rows=normalize_rows, share=share)
-
-
 def make_optimizer(model: nn.Module, config: TrainConfig, share: tuple[int, int] = (0, 1)) -> torch.optim.Optimizer:
     """The optimizer of a configuration, at the first step's rate; share: rank and number of the processes."""
     settings: Any = model, config.learning_rate, (config.beta1, config.beta2), config.eps, config.weight_decay
@@ -86,7 +64,7 @@ def make_optimizer(model: nn.Module, config: TrainConfig, share: tuple[int, int]
     if config.optimizer == "adamw":
         return adamw(*settings, **rates)
     normalize_rows = config.optimizer == "normuon"
-    return muon(*settings, **rates, momentum=config.momentum, normalize_rows=normalize_rows, share=share)
+    return Muon(*settings, **rates, momentum=config.momentum, normalize_rows=normalize_rows, share=share)
 
 
 def parameter_groups(
@@ -98,8 +76,7 @@ def parameter_groups(
     apart: dict[int, tuple[int, ...]] | None = None,
 ) -> list[dict[str, Any]]:
     """The parameters that are trained, in groups of one weight decay and rate. apart: row_splits by id."""
-    embeddings = {id(p) for module in model.modules() if isinstance(module, nn.Embedding) for p in module.parameters()}
-    head = {id(p) for name, p in model.named_parameters() if name == "head.weight"}
+    embeddings, head = embeddings_and_head(model)
     grouped: dict[tuple[Any, ...], list[nn.Parameter]] = {}
     for p in model.parameters():
         if not p.requires_grad:
@@ -116,13 +93,17 @@ def parameter_groups(
     return groups
 
 
+def embeddings_and_head(model: nn.Module) -> tuple[set[int], set[int]]:
+    """The ids of the parameters of embeddings, and of the head."""
+    embeddings = {id(p) for module in model.modules() if isinstance(module, nn.Embedding) for p in module.parameters()}
+    return embeddings, {id(p) for name, p in model.named_parameters() if name == "head.weight"}
+
+
 def row_splits(model: nn.Module) -> dict[int, tuple[int, ...]]:
     """The matrices of the blocks by id, each with the rows of the matrices in it: q, k and v, or SwiGLU's halves."""
-    outside = {id(p) for module in model.modules() if isinstance(module, nn.Embedding) for p in module.parameters()}
-    outside |= {id(p) for name, p in model.named_parameters() if name == "head.weight"}
-    splits: dict[int, tuple[int, ...]] = {
-        id(p): (p.shape[0],) for p in model.parameters() if p.ndim == 2 and id(p) not in outside
-    }
+    outside = set[int]().union(*embeddings_and_head(model))
+    matrices = (p for p in model.parameters() if p.ndim == 2 and id(p) not in outside)
+    splits: dict[int, tuple[int, ...]] = {id(p): (p.shape[0],) for p in matrices}
     for module in model.modules():
         if isinstance(module, Attention):
             kv_rows = module.num_kv_heads * module.head_dim
@@ -133,7 +114,7 @@ def row_splits(model: nn.Module) -> dict[int, tuple[int, ...]]:
 
 
 class Muon(torch.optim.AdamW):
-    """Momentum whose every matrix is made orthogonal before it is subtracted; AdamW for groups without row_splits.
+    """Momentum whose every matrix is made orthogonal before it is subtracted; AdamW for all but the blocks' matrices.
 
     (Jordan et al. 2024, kellerjordan.github.io/posts/muon) Of the Nesterov momentum's singular value decomposition
     U S Vᵀ the step is along U Vᵀ, so that every direction of a matrix learns at one rate. An update is scaled to a
@@ -145,11 +126,9 @@ class Muon(torch.optim.AdamW):
     matrices orthogonal, and they exchange the results.
 
     Args:
-        groups: Parameter groups. "row_splits": sizes along dimension 0 of matrices that are stored together, as q, k
-            and v; each is made orthogonal alone.
-        lr: The learning rate.
+        model, lr, eps, weight_decay, embedding_lr, head_lr: See adamw. The matrices of the blocks are Muon's; those
+            that are stored together, as q, k and v (see row_splits), are made orthogonal each alone.
         betas: AdamW's; the second is that of NorMuon's mean squares too.
-        eps: AdamW's.
         momentum: How much of the momentum stays from one step to the next.
         normalize_rows: NorMuon rather than Muon.
         share: Rank and number of the processes of torch.distributed that have the same gradients and share the work.
@@ -157,15 +136,19 @@ class Muon(torch.optim.AdamW):
 
     def __init__(
         self,
-        groups: list[dict[str, Any]],
+        model: nn.Module,
         lr: float,
         betas: tuple[float, float] = (0.9, 0.95),
         eps: float = 1e-8,
+        weight_decay: float = 0.1,
         *,
         momentum: float = 0.95,
         normalize_rows: bool = False,
+        embedding_lr: float | None = None,
+        head_lr: float | None = None,
         share: tuple[int, int] = (0, 1),
     ) -> None:
+        groups = parameter_groups(model, lr, weight_decay, embedding_lr, head_lr, apart=row_splits(model))
         self.share, self.momentum, self.normalize_rows = share, momentum, normalize_rows
         super().__init__(groups, lr, betas, eps, weight_decay=0.0, fused=True)
 

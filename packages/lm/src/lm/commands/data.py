@@ -213,17 +213,17 @@ def talks(command: str, options: argparse.Namespace) -> None:
 def context_of(folder: Path) -> int | None:
     """The context length of the run or the Hugging Face model in a folder, None where there is neither."""
     from lm.files import read_json
-    from lm.training.run import is_run, read_config
+    from lm.training.run import is_run, read
 
     if is_run(folder):
-        return read_config(folder)[0].context_length
+        return read(folder).model.context_length
     about = read_json(folder / "config.json", missing_ok=True)
     length = about.get("max_position_embeddings", about.get("n_positions"))
     return length if isinstance(length, int) else None
 
 
 def verify(options: argparse.Namespace) -> None:
-    from lm.data.token_file import Tokens, finished, open_tokens, token_files
+    from lm.data.mixture import Tokens, finished, open_tokens, token_files
     from lm.tokenizer import load_tokenizer
 
     tokenizer = None if options.tokenizer is None else load_tokenizer(options.tokenizer)

@@ -64,7 +64,7 @@ def on_data(model: Any, options: argparse.Namespace) -> None:
     from lm.interop.loading import model_text, tokenizer_of
     from lm.tokenizer import load_tokenizer
     from lm.training import validation as scoring
-    from lm.training.run import is_run, read_config
+    from lm.training.run import is_run, read
 
     path = Path(options.data)
     if path.is_file() and path.suffix != ".npy":
@@ -79,8 +79,9 @@ def on_data(model: Any, options: argparse.Namespace) -> None:
     check_range(tokens, model.config.vocab_size)
     document_masking = False  # a model that never saw two at once is scored as it was trained
     if is_run(options.run):
-        _, config, made_by = read_config(options.run)
-        document_masking, fingerprint = config.document_masking, made_by.get("tokenizer")
+        run = read(options.run)
+        document_masking = run.train is not None and run.train.document_masking
+        fingerprint = run.data.get("tokenizer")
     else:
         beside = tokenizer_of(options.run)
         fingerprint = tokens.tokenizer if beside is None else load_tokenizer(beside).fingerprint

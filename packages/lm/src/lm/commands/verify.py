@@ -48,10 +48,10 @@ def replayed(run_dir: Path, data: Any, first: int, last: int) -> Iterator[str]:
     """Train the steps after `first` up to `last` again; yield what is not as the run has it."""
     import torch
 
+    from lm.device import Processes
     from lm.tokenizer import kept_tokenizer
     from lm.training import checkpoint, metrics, resume, run
     from lm.training.train import Stopped, train
-    from lm.training.trainer import Processes
 
     config = run.read(run_dir)
     assert config.train is not None

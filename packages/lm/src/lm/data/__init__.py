@@ -1,9 +1,17 @@
 """Token data: files of ids, mixtures of them, the batch of each step, and how text becomes ids."""
 
-from lm.data.batches import batch, get_batch, shuffled, windows_of
-from lm.data.mixture import DataSet, Mixture, open_data, open_heldout
-from lm.data.shards import Ids, Shards
-from lm.data.token_file import Tokens, TokenWriter, check_range, describe, open_tokens, token_files, write_tokens
+from lm.data.batches import Ids, Shards, batch, get_batch, shuffled, windows_of
+from lm.data.mixture import (
+    DataSet,
+    Mixture,
+    Tokens,
+    check_range,
+    open_data,
+    open_heldout,
+    open_tokens,
+    token_files,
+)
+from lm.data.token_file import TokenWriter, describe, write_tokens
 
 __all__ = [
     "DataSet",

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lm.data.shards import Ids
+
+class Ids(Protocol):
+    """Token ids in a row: a flat array, or Shards."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int | slice, /) -> Any: ...
 
 
 def batch(
@@ -161,3 +170,37 @@ def windows_of(count: int, context_length: int, stride: int) -> Iterator[tuple[i
     while end < count:
         first, end = end, min(end + stride, count)
         yield end - context_length, first, end
+
+
+class Shards:
+    """Flat arrays of one dtype, one after the other. A slice is a view where it lies in one of them, else a copy."""
+
+    def __init__(self, parts: Sequence[NDArray[Any]]) -> None:
+        self.parts = list(parts)
+        if not self.parts:
+            raise ValueError("there are no shards: give at least one array of ids")
+        self.starts = list(accumulate((len(part) for part in self.parts), initial=0))
+        self.dtype = np.result_type(*self.parts)
+
+    def __len__(self) -> int:
+        return self.starts[-1]
+
+    def __getitem__(self, index: int | slice) -> Any:
+        if not isinstance(index, slice):
+            place = index + len(self) if index < 0 else index
+            if not 0 <= place < len(self):
+                raise IndexError(f"position {index} is outside the {len(self)} ids")
+            shard = bisect_right(self.starts, place) - 1
+            return self.parts[shard][place - self.starts[shard]]
+        begin, end, stride = index.indices(len(self))
+        if stride != 1:
+            raise ValueError(f"ids are cut in one piece, and a stride of {stride} is not: slice without one")
+        if end <= begin:
+            return np.empty(0, self.dtype)
+        shard = bisect_right(self.starts, begin) - 1
+        pieces = []
+        while begin < end:
+            stop = min(end, self.starts[shard + 1])
+            pieces.append(self.parts[shard][begin - self.starts[shard] : stop - self.starts[shard]])
+            begin, shard = stop, shard + 1
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)

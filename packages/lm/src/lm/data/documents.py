@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from lm.data.rows import COMPRESSED
 from lm.extras import MissingExtra, need
 
 Document = bytes | memoryview
@@ -63,17 +65,8 @@ def all_but_last(parts: Iterator[Document], path: str | Path) -> Iterator[Docume
 
 
 def is_one_text(path: str | Path, separator: bytes) -> bool:
-    """True if a file is plain text, not compressed, without a separator in it."""
+    """True if a file is plain text, not compressed, that holds one document."""
     sources = need("bpe.corpus.sources", "text", "groundup-lm[text]")
-    if not isinstance(file := sources.file_of(path), sources.PlainText):
+    if Path(path).suffix.lower() in COMPRESSED or not isinstance(sources.file_of(path), sources.PlainText):
         return False
-    for text in sources.texts(file):
-        is_large = isinstance(text, sources.LargeFile)
-        if not is_large and not hasattr(text, "data"):  # compressed
-            return False
-        end = b""  # of the last block, where a separator may begin
-        for block in (bytes(block) for block, _ in text) if is_large else [text.data]:
-            if separator in end + bytes(block):
-                return False
-            end = bytes(block[1 - len(separator) or len(block) :])
-    return True
+    return len(list(itertools.islice(documents(path, separator=separator), 2))) == 1

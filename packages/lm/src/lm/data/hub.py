@@ -197,9 +197,7 @@ def endpoint() -> str:
 def in_a_sentence(what: str) -> Iterator[None]:
     """Turn errors of the Hub and of the network into a sentence with a remedy."""
     errors, hub = library().errors, endpoint()
-    not_the_hub = f"{hub} does not answer as the Hub does: look at what stands between"
-    mirror = "" if os.environ.get("HF_ENDPOINT") else ", or name a mirror in HF_ENDPOINT"
-    unreachable = f"{what} could not be downloaded from {hub}: check the network{mirror}"
+    unreachable = f"{what} could not be downloaded from {hub}: check the network, or name a mirror in HF_ENDPOINT"
     try:
         yield
     except errors.GatedRepoError:
@@ -214,7 +212,7 @@ def in_a_sentence(what: str) -> Iterator[None]:
             raise PermissionError(f"{hub} refuses {what} ({status}): set HF_TOKEN to a token for it") from None
         raise ConnectionError(f"{hub} answers {status} to a request for {what}: try again later") from None
     except (KeyError, TypeError, AttributeError, StopIteration, json.JSONDecodeError):
-        raise ConnectionError(not_the_hub) from None
+        raise ConnectionError(f"{hub} does not answer as the Hub does: look at what stands between") from None
     except Exception as error:
         if type(error).__module__.partition(".")[0] in ("httpx", "httpx2", "httpcore", "httpcore2"):
             raise ConnectionError(unreachable) from None

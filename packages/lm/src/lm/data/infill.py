@@ -72,7 +72,7 @@ class FillInTheMiddle:
         return cls(prefix, middle, suffix, rate, spm_rate, seed)
 
     def cut(self, document: bytes, index: int) -> Cut | None:
-        """The index-th document in its three parts, any of which may be empty; None where it is not cut."""
+        """The index-th document in its three parts, which may be empty; None where it is not cut."""
         state = mix(mix(self.seed) ^ index)
         draws = []
         for _ in range(4):

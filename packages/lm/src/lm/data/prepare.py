@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 
 from lm.data.documents import Document, documents, is_one_text
 from lm.data.infill import FillInTheMiddle
-from lm.data.token_file import PREPARED, TokenWriter
+from lm.data.mixture import PREPARED
+from lm.data.token_file import TokenWriter
 from lm.data.token_formats import ENDINGS
 from lm.files import atomic_write, lock
 
@@ -90,7 +91,7 @@ def prepare(
 ) -> Progress:
     """Make a folder of token files from files of text, or continue where an earlier call of the same was stopped.
 
-    Documents are held out by their hash; of a single text without a separator, the end is held out. request: what the
+    Documents are held out by their hash; of a plain text that is one document, the end. request: what the
     result depends on beside the texts, kept in prepared.json and compared; key: the name of the text in JSON lines and
     Parquet; report: called with the bytes of text as they are encoded. FileNotFoundError: a text is missing.
     ValueError: the folder holds something else, or there is nothing to train on.
@@ -123,20 +124,14 @@ def prepare_inputs(
         return progress
     save_progress(out, request, progress, finished=False)
     num_threads = num_threads or os.cpu_count() or 1
-    discarded = 0
-    work = Preparation(inputs, recipe, out, request, progress, report)
+    work = Preparation(inputs, recipe, out, request, progress, report, discard)
     with work.unfinished, ThreadPoolExecutor(num_threads) as pool:
         for index in range(progress.file, len(inputs)):
             if not work.has_enough(inputs[index].split):
                 work.encode_input(index, obtain(index), pool, most_pending=2 * num_threads)
-            for done in range(discarded, work.committed.file):
-                discard(done)
-            discarded = work.committed.file
         if work.written.train.tokens == 0:
             raise ValueError(f"there is no text to train on in {', '.join(one.name for one in inputs[:3])}")
         work.commit(len(inputs), 0)
-    for done in range(discarded, len(inputs)):
-        discard(done)
     save_progress(out, request, work.committed, finished=True)
     return work.committed
 
@@ -163,8 +158,10 @@ class Preparation:
         request: dict[str, Any],
         progress: Progress,
         report: Callable[[int], None],
+        discard: Callable[[int], None],
     ) -> None:
-        self.inputs, self.recipe, self.out, self.request, self.report = inputs, recipe, out, request, report
+        self.inputs, self.recipe, self.out, self.request = inputs, recipe, out, request
+        self.report, self.discard = report, discard
         self.committed, self.written = progress, copy.deepcopy(progress)
         self.bytes_read = {split: getattr(progress, split).bytes for split in SPLITS}
         self.documents_read = progress.train.documents
@@ -179,7 +176,7 @@ class Preparation:
         return limit is not None and self.bytes_read[HELDOUT if split == HELDOUT else TRAIN] >= limit
 
     def encode_input(self, index: int, path: Path, pool: ThreadPoolExecutor, most_pending: int) -> None:
-        """Encode the rest of the index-th input, most_pending groups ahead of what is written; commit full shards."""
+        """Encode the rest of the index-th input, most_pending groups ahead of the writer; commit full shards."""
         done = self.committed.document if index == self.committed.file else 0
         pending: deque[Future[list[Encoded]] | SplitDocument] = deque()
 
@@ -290,9 +287,12 @@ class Preparation:
             writer.finish(**about, bytes=total.bytes - before.bytes)
             total.shards += 1
         self.writers = {}
+        before = self.committed.file
         self.written.file, self.written.document = file, document
         self.committed = copy.deepcopy(self.written)
         save_progress(self.out, self.request, self.committed, finished=False)
+        for done in range(before, file):
+            self.discard(done)
 
 
 def grouped(documents: Iterable[SplitDocument]) -> Iterator[list[SplitDocument]]:

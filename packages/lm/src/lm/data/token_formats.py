@@ -1,4 +1,4 @@
-"""Token files without NumPy's header, mapped as a flat array of ids.
+"""Token files without NumPy's header, mapped as a flat array of ids; and masks.
 
 X.bin       nanoGPT, OLMo-core, CS336, `bpe encode --format bin`: bare ids
 X.bin       llm.c, modded-nanogpt: a header of 256 int32
@@ -45,3 +45,16 @@ def bare(path: Path, dtype: str, offset: int = 0) -> NDArray[Any]:
     if size % kind.itemsize:
         raise ValueError(f"{path} has {size} bytes of ids, which are no whole {kind.name}: it is cut short")
     return np.memmap(path, kind, "r", offset) if size > 0 else np.empty(0, kind)
+
+
+def open_mask(path: Path, count: int) -> NDArray[Any]:
+    """Open the mask beside a file of `count` ids. FileNotFoundError, ValueError: it is missing, or not a mask."""
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no {path}, which says which tokens are learned: prepare them again")
+    try:
+        mask = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise ValueError(f"{path} is not a mask that can be read: {error}") from None
+    if mask.dtype != np.uint8 or mask.shape != (count,):
+        raise ValueError(f"{path} holds {mask.dtype} {mask.shape}, and there are {count} ids: prepare them again")
+    return np.asarray(mask)

@@ -15,7 +15,7 @@ from lm.device import choose_device, use_huge_pages
 from lm.files import no_model, read_json
 from lm.interop.model_folder import of_folder
 from lm.tokenizer import PAIR, TextConfig, kept_tokenizer, load_tokenizer, read_text_config, stop_ids
-from lm.training.run import Run, best_step, is_run, located, read_config
+from lm.training.run import Run, best_step, is_run, located, read
 
 if TYPE_CHECKING:
     from lm.chat_template import ChatTemplate
@@ -191,7 +191,7 @@ def model_text(path: str | Path, tokenizer: str | Path | None = None) -> ModelTe
     file = tokenizer_of(here) if tokenizer is None else Path(tokenizer)
     if file is None:
         raise FileNotFoundError(f"{path} keeps no tokenizer: name one with --tokenizer")
-    data = read_config(here)[2] if is_run(here) else {}
+    data = read(here).data if is_run(here) else {}
     sets = [about for about in (data, *data.values()) if isinstance(about, dict)]
     end = data.get("end_of_text")
     loaded = load_tokenizer(file)

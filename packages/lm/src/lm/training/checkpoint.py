@@ -29,10 +29,10 @@ from torch import Tensor, nn
 
 from lm import lora
 from lm.config import ModelConfig, TrainConfig
+from lm.device import own_part
 from lm.families import build
 from lm.files import atomic_write, fsync, reason, refuse_inflation, sha256
 from lm.model import Transformer
-from lm.sharding import own_part
 
 CHECKPOINTS = "checkpoints"  # the folder in a run's folder
 MODEL, OPTIMIZER, STATE = "model.safetensors", "optimizer.pt", "state.json"
@@ -205,10 +205,8 @@ def open_checkpoint(path: Path, *, weights_only: bool = False) -> Checkpoint:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise Damaged(f"{damaged}{STATE} is not what was saved") from error
     if version != FORMAT:
-        raise ValueError(
-            f"expected a checkpoint of format {FORMAT}, got format {version} in {path}: its heads are rotated in "
-            "neighbouring pairs, so train it anew, or export it by the version that wrote it and import that"
-        )
+        remedy = "its heads are rotated in neighbouring pairs: import what the version that wrote it exports"
+        raise ValueError(f"expected a checkpoint of format {FORMAT}, got format {version} in {path}: {remedy}")
     for name in (MODEL,) if weights_only or OPTIMIZER not in hashes else (MODEL, OPTIMIZER):
         try:
             digest = sha256(path / name)
@@ -306,13 +304,6 @@ def from_weights(
         lora.add(model, train.lora_rank, train.lora_alpha, targets=train.lora_targets, **settings)
         if not any(name.endswith(f".{lora.A}") for name in weights):
             weights = {**lora.drawn(model, train.seed, weights), **weights}
-    check_weights(model, weights)
-    model.to_empty(device="cpu").load_state_dict(weights)
-    return model
-
-
-def check_weights(model: Transformer, weights: Mapping[str, Tensor]) -> None:
-    """ValueError: a weight is missing, not the model's, or of another shape; by name."""
     own = model.state_dict()
     for name in sorted(own.keys() ^ weights.keys()):
         raise ValueError(f"the weights {'lack' if name in own else 'have'} {name!r}, and the model says otherwise")
@@ -320,6 +311,8 @@ def check_weights(model: Transformer, weights: Mapping[str, Tensor]) -> None:
         if tensor.shape != weights[name].shape:
             shapes = tuple(tensor.shape), tuple(weights[name].shape)
             raise ValueError("expected the weight {!r} to have the shape {}, got {}".format(name, *shapes))
+    model.to_empty(device="cpu").load_state_dict(weights)
+    return model
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, saved: Checkpoint) -> None:

@@ -21,10 +21,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from lm.config import TrainConfig
-from lm.device import AUTOCAST
+from lm.device import AUTOCAST, Processes, Result, stacked
 from lm.training.checkpoint import CHECKPOINTS
 from lm.training.run import CONFIG, Run
-from lm.training.trainer import Processes, Result, stacked
 
 # The modules that shard are imported where they are used: they take longer to load than one process's first step.
 
@@ -63,44 +62,35 @@ class DistributedContext(Processes):
             raise sent[1]
         return cast(Result, sent[0])
 
-    def on_all(self, function: Callable[[], Result]) -> Result:
-        """Call function in every process. ProcessesDiffer: it failed in another one, with that one's error."""
-        result, failed = None, None
+    def on_all(
+        self, function: Callable[[], Result], facts: Callable[[Result], Mapping[str, Any]] = lambda result: {}
+    ) -> Result:
+        result, failed, own = None, None, dict[str, Any]()
         try:
             result = function()
+            own = dict(facts(result))
         except Exception as error:
             failed = error
-        messages = self.gather(None if failed is None else f"{type(failed).__name__}: {failed}")
+        ends: list[Any] = [None] * self.size  # of each process: its host, its error, and its facts
+        message = None if failed is None else f"{type(failed).__name__}: {failed}"
+        dist.all_gather_object(ends, (platform.node(), message, own))
         if failed is not None:
             raise failed
-        for rank, (host, message) in enumerate(messages):
+        main_host, _, main = ends[0]
+        for rank, (host, message, _) in enumerate(ends):
             if message is not None:
                 raise ProcessesDiffer(f"process {rank} on {host} failed: {message}")
-        return cast(Result, result)
-
-    def gather(self, value: Any) -> list[tuple[str, Any]]:
-        """Return each process's host and value, by its rank."""
-        values: list[Any] = [None] * self.size
-        dist.all_gather_object(values, (platform.node(), value))
-        return values
-
-    def agree(self, facts: Callable[[], Mapping[str, Any]]) -> None:
-        """Compare the values of all processes. ProcessesDiffer, in each: the first name whose values differ."""
-        (host, main), *others = self.gather(dict(facts()))
-        for rank, (other_host, other) in enumerate(others, 1):
+        for rank, (host, _, other) in enumerate(ends):
             for name in sorted(main.keys() | other.keys()):
                 if main.get(name) != other.get(name):
-                    own = f"process {rank} on {other_host} has {name} {other.get(name)!r}"
-                    expected = f"process 0 on {host} has {main.get(name)!r}"
-                    raise ProcessesDiffer(f"{own}, and {expected}: give all processes of a run the same")
+                    own_value = f"process {rank} on {host} has {name} {other.get(name)!r}"
+                    expected = f"process 0 on {main_host} has {main.get(name)!r}"
+                    raise ProcessesDiffer(f"{own_value}, and {expected}: give all processes of a run the same")
+        return cast(Result, result)
 
     def parallelize(self, module: nn.Module, blocks: nn.ModuleList, config: TrainConfig) -> nn.Module:
-        """Return the module to call instead, whose gradients are the mean over the processes after its backward pass.
-
-        "ddp" (Li et al. 2020, arXiv:2006.15704) or "fsdp" (Zhao et al. 2023, arXiv:2304.11277), torch's fully_shard,
-        which shards the module in place.
-        """
-        if not self.shards(config):
+        """By DDP (Li et al. 2020, arXiv:2006.15704) or FSDP (Zhao et al. 2023, arXiv:2304.11277), in place."""
+        if config.parallel == "ddp":
             from torch.nn.parallel import DistributedDataParallel
 
             ids = [self.device] if self.device.type == "cuda" else None
@@ -115,13 +105,6 @@ class DistributedContext(Processes):
             fully_shard(block, mesh=mesh, mp_policy=policy)
         fully_shard(module, mesh=mesh, mp_policy=policy)
         return module
-
-    @contextlib.contextmanager
-    def gradient_sync(self, module: nn.Module, sync: bool) -> Iterator[None]:
-        # Only ddp may wait: under fsdp each process would keep the whole gradient, in fp32, until the last micro-batch.
-        wrapped: Any = module
-        with wrapped.no_sync() if not sync and hasattr(module, "no_sync") else contextlib.nullcontext():
-            yield
 
 
 @contextlib.contextmanager
@@ -160,7 +143,7 @@ def join(device: torch.device, timeout: float) -> Iterator[DistributedContext]:
                 dist.destroy_process_group()
 
 
-SHARED_WITHIN = 30.0  # seconds in which the others see what one process wrote: a network's disk takes some
+SHARED_WITHIN = 30.0  # seconds until all processes see a file that one of them wrote: a network's disk takes some
 
 
 def wait_until_visible(run: Run, folder: Path, processes: DistributedContext) -> Run:

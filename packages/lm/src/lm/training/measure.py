@@ -17,35 +17,20 @@ from torch.profiler import ProfilerActivity
 
 from lm.config import DeviceName, ModelConfig, TrainConfig, settable, settings_of
 from lm.data import batch
-from lm.device import choose_device, choose_precision, float32_matmul_precision, threads
+from lm.device import Processes, choose_device, choose_precision, float32_matmul_precision, threads
 from lm.families import build
 from lm.progress import progress_bar
-from lm.training.trainer import MicroBatch, Processes, Trainer
+from lm.training.trainer import MicroBatch, Trainer
 
 # Passes of a step that are run for the time of all of them, and seconds of steps, the first one not counted, after
 # which no more are begun: a step of half a million tokens takes a CPU half an hour.
 PASSES, ENOUGH = 2, 20.0
 
 
-class TimedTrainer(Trainer):
-    """A trainer that notes how long the forward and backward passes of each step took, in seconds."""
-
-    def __init__(self, *arguments: Any, **keywords: Any) -> None:
-        super().__init__(*arguments, **keywords)
-        self.pass_seconds: list[float] = []
-
-    def forward_backward(self, micro_batches: list[MicroBatch], num_targets: int) -> Tensor:
-        began = time.perf_counter()
-        loss = super().forward_backward(micro_batches, num_targets)
-        float(loss)  # waits for the device
-        self.pass_seconds.append(time.perf_counter() - began)
-        return loss
-
-
 @contextlib.contextmanager
 def on_random_tokens(
     model_config: ModelConfig, train_config: TrainConfig, device: torch.device | None
-) -> Iterator[tuple[TimedTrainer, Iterator[MicroBatch]]]:
+) -> Iterator[tuple[Trainer, Iterator[MicroBatch]]]:
     """Yield a trainer by this process alone, and random micro-batches; of a step's passes at most PASSES are run."""
     device = choose_device(train_config.device) if device is None else device
     context, micro = model_config.context_length, train_config.micro_batch_size or train_config.batch_size
@@ -63,7 +48,7 @@ def on_random_tokens(
     ids = np.random.default_rng(0).integers(0, model_config.vocab_size, size * (context + 1), dtype=np.uint32)
     end_of_text = 0 if config.document_masking else None
     with threads(config.threads), float32_matmul_precision(config.precision), torch.random.fork_rng(devices=[]):
-        trainer = TimedTrainer(build(model_config), config, Processes(device=device), end_of_text=end_of_text)
+        trainer = Trainer(build(model_config), config, Processes(device=device), end_of_text=end_of_text)
         yield trainer, (batch(ids, 0, index, 0, 1, micro, context) for index in itertools.count())
 
 
@@ -92,6 +77,16 @@ def measure(
         of = f" of its {passes}" if passes > run else ""
         size = f"{micro} x {model_config.context_length}"
         bar.set_postfix_str(f"{run}{of} passes of {size} tokens each; until {ENOUGH:.0f} s are measured")
+        passes_only, pass_seconds = trainer.forward_backward, list[float]()
+
+        def timed(micro_batches: list[MicroBatch], num_losses: int) -> Tensor:
+            began = time.perf_counter()
+            loss = passes_only(micro_batches, num_losses)
+            float(loss)  # waits for the device
+            pass_seconds.append(time.perf_counter() - began)
+            return loss
+
+        trainer.forward_backward = timed  # type: ignore[method-assign]
         for _ in range(most):
             began = time.perf_counter()
             trainer.train_step(batches)
@@ -102,7 +97,7 @@ def measure(
             if sum(times[1:]) > ENOUGH:  # the first may compile
                 break
     warm = min(max(1, warmup), len(times) - 1)
-    return statistics.median(times[warm:]) + (passes - run) * statistics.median(trainer.pass_seconds[warm:]) / run
+    return statistics.median(times[warm:]) + (passes - run) * statistics.median(pass_seconds[warm:]) / run
 
 
 def profile(

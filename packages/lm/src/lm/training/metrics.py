@@ -12,7 +12,6 @@ import torch
 
 from lm.config import ModelConfig, TrainConfig
 from lm.device import peak_flops
-from lm.files import atomic_write
 from lm.training.budget import trained_shape
 
 METRICS = "metrics.jsonl"
@@ -31,12 +30,6 @@ def read_lines(path: Path, until: int | None = None) -> list[str]:
                 if until is None or step <= until:
                     lines.append(line)
     return lines
-
-
-def truncate(path: Path, step: int) -> None:
-    """Drop the lines after a step."""
-    if path.exists():
-        atomic_write(path, "".join(read_lines(path, step)))
 
 
 def in_short(line: Line) -> str:

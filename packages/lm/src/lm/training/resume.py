@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from torch import Tensor
-
 from lm.config import ModelConfig, TrainConfig, from_table, settable, to_table
 from lm.families import config_class
-from lm.files import atomic_write
 from lm.schedule import learning_rate
 from lm.training import checkpoint
 from lm.training.checkpoint import CHECKPOINTS, Checkpoint
-from lm.training.metrics import METRICS, read_lines
 
 
 @dataclass(frozen=True)
@@ -155,41 +151,6 @@ def rounding_note(saved: Checkpoint, now: Mapping[str, Any]) -> str | None:
     return ways if changes else None
 
 
-def source_of(config: TrainConfig, branch: str | Path | None, step: int | None) -> Path:
-    """Return the run that a new run begins from."""
-    if branch is not None and config.init_from != "scratch":
-        raise ValueError(f"--branch {branch} and init_from {config.init_from} are two origins of the run: choose one")
-    if branch is None and step is not None:
-        raise ValueError(f"step {step} is of the run that --branch names: name it")
-    return Path(config.init_from if branch is None else branch)
-
-
-def origin(
-    run_dir: Path, config: RunConfig, source: Path, other: RunConfig, step: int | None, *, is_branch: bool
-) -> dict[str, Any]:
-    """The [start] of a new run that begins from a checkpoint of another run; `other` is that run's configuration."""
-    assert config.train is not None
-    if source.resolve() == run_dir.resolve():
-        raise ValueError(f"{source} is the folder of this run itself: choose another --out")
-    for key, old, new in differences(to_table(other.model), to_table(config.model)):
-        raise ValueError(f"{source} has model.{key} = {old!r}, and this call asks for {new!r}: ask for the same")
-    tokenizer = other.data.get("tokenizer")
-    if tokenizer is not None and config.data.get("tokenizer") not in (None, tokenizer):
-        raise ValueError(f"the data was made by another tokenizer than that of {source}: encode the text with that one")
-    saved = checkpoint.load(source / CHECKPOINTS, step, weights_only=not is_branch)
-    if saved is None:
-        raise FileNotFoundError(f"the run in {source} has no checkpoint to begin from: train it for longer")
-    if is_branch and saved.step >= config.train.steps:
-        sizes = f"of step {saved.step}, and train.steps is {config.train.steps}"
-        raise ValueError(f"the checkpoint of {source} is {sizes}: raise it, or name an earlier one with --step")
-    start = {"from": str(source), "step": saved.step, "weights": saved.weights_fingerprint}
-    if not is_branch or other.train is None:
-        return {"kind": "weights", **start}
-    # With another batch size the rows that were read are not steps times rows: the difference keeps the place.
-    rows = other.start.get("rows_before", 0) + saved.step * (other.train.batch_size - config.train.batch_size)
-    return {"kind": "branch", **start, **({"rows_before": rows} if rows else {})}
-
-
 def refuse_other_origin(run_dir: Path, start: Mapping[str, Any], branch: str | Path | None, step: int | None) -> None:
     """ValueError: this call names another branch than the one that the run began from."""
     if branch is None:
@@ -198,20 +159,3 @@ def refuse_other_origin(run_dir: Path, start: Mapping[str, Any], branch: str | P
     if not is_branch or Path(str(source)).resolve() != Path(branch).resolve() or step not in (None, begun):
         began = f"began from {source} at step {begun}" if is_branch else "did not begin as a branch"
         raise ValueError(f"the run in {run_dir} {began}: leave --branch out to continue it, or choose another --out")
-
-
-def copy_origin(
-    run_dir: Path, config: RunConfig, source: Path, plain_weights: Callable[[Checkpoint], Mapping[str, Tensor]]
-) -> Checkpoint | None:
-    """Copy a checkpoint of another run as the first of this one; for a branch with its optimizer and its metrics."""
-    start, folder = config.start, run_dir / CHECKPOINTS
-    saved = checkpoint.load(source / CHECKPOINTS, start["step"], weights_only=start["kind"] == "weights")
-    if saved is None or saved.weights_fingerprint != start["weights"]:
-        raise ValueError(f"the run in {run_dir} began from step {start['step']} of {source}, which has changed since")
-    if start["kind"] == "weights":
-        checkpoint.save(folder, 0, plain_weights(saved), None, {"config": exact_settings(config)})
-    else:
-        atomic_write(run_dir / METRICS, "".join(read_lines(source / METRICS, saved.step)))
-        state = {**saved.state, "best": None, "config": exact_settings(config)}
-        checkpoint.save(folder, saved.step, saved.model, saved.optimizer, state)
-    return checkpoint.load(folder)

@@ -116,7 +116,13 @@ def rewards_of(text: str, functions: Mapping[str, Function] | None = None) -> li
             factor = float(weight or 1)
         if not math.isfinite(factor):
             raise ValueError(f"expected NAME@WEIGHT with a number as weight, got {part.strip()!r}")
-        rewards.append(Reward(name, factor, (functions or {}).get(name) or READY.get(name) or load(name)))
+        function = (functions or {}).get(name) or READY.get(name)
+        if function is None:
+            where, _, attribute = name.rpartition(":")
+            if not where:
+                raise ValueError(f"expected a reward of {', '.join((TOKENS, *READY))} or module:function, got {name!r}")
+            function = attribute_of(where, attribute, f"the reward {name!r}")
+        rewards.append(Reward(name, factor, function))
     return rewards
 
 
@@ -135,14 +141,6 @@ def named(reward: object) -> tuple[str, dict[str, Function]]:
             raise TypeError(f"expected a reward function or its name, got {function!r}")
         parts.append(f"{name}@{weight:g}" if weight != 1 else str(name))
     return ",".join(parts), functions
-
-
-def load(name: str) -> Function:
-    """Import module:function, or the function of a file, path.py:function. ValueError: there is none."""
-    where, _, attribute = name.rpartition(":")
-    if not where:
-        raise ValueError(f"expected a reward of {', '.join((TOKENS, *READY))} or module:function, got {name!r}")
-    return attribute_of(where, attribute, f"the reward {name!r}")  # type: ignore[no-any-return]
 
 
 def attribute_of(where: str, attribute: str, what: str) -> Any:
@@ -181,7 +179,7 @@ def number_of(text: str) -> Fraction | None:
 
 
 def regex(completions: Sequence[str], pattern: Sequence[str]) -> list[float]:
-    """1 for a completion in which the regular expression of the field `pattern` matches somewhere; else 0."""
+    """1 for a completion that the regular expression of the field `pattern` matches somewhere; else 0."""
     return [float(re.search(one, text) is not None) for text, one in zip(completions, pattern, strict=True)]
 
 

@@ -10,18 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
 import functools
 import json
 import re
 import shutil
-import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import metadata
-from io import RawIOBase
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -30,7 +25,7 @@ import torch
 from torch import Tensor
 
 from lm.config import DeviceName, ModelConfig, TrainConfig, from_table, read_toml, to_table
-from lm.device import choose_device, choose_precision, describe_machine
+from lm.device import Processes, choose_device, choose_precision, describe_machine, local_rank, version
 from lm.extras import MissingExtra
 from lm.families import config_class
 from lm.files import atomic_write, fsync, reason
@@ -41,14 +36,11 @@ from lm.optimizer import AVERAGE, make_optimizer
 from lm.tokenizer import keep_tokenizer, kept_tokenizer
 from lm.training import checkpoint, resume
 from lm.training.checkpoint import CHECKPOINTS, Checkpoint, Damaged, from_weights, load_optimizer
-from lm.training.metrics import METRICS, Line, read_lines, truncate
+from lm.training.metrics import METRICS, read_lines
 from lm.training.resume import RunConfig
-from lm.training.trainer import Processes, Trainer, objective_of
+from lm.training.trainer import Trainer, objective_of
 
 CONFIG, REFERENCE, ENVIRONMENT = "config.toml", "reference", "environment.json"
-
-# Stands for the training of an imported model that has had none here: its configuration has no [train].
-UNTRAINED = {"steps": 1, "warmup_steps": 0}
 HUB = "hf://"
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?(@[\w./-]+)?")  # gpt2, OWNER/NAME, OWNER/NAME@REVISION
 MODEL_FILES = (".gguf", ".pt", ".bin")  # of other programs
@@ -60,19 +52,9 @@ class Run:
 
     folder: Path
     config: RunConfig  # that it trains by
+    training: TrainConfig  # that of config
     saved: Checkpoint | None = None  # to continue from; None before the first step
     notes: tuple[str, ...] = ()  # lines for the user: where the run continues, and each difference
-    is_written: bool = False  # True if config.toml has this configuration already
-
-    @property
-    def training(self) -> TrainConfig:
-        """The configuration of its training, which an opened run has."""
-        assert self.config.train is not None
-        return self.config.train
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.folder / CHECKPOINTS
 
     @classmethod
     def open(
@@ -82,83 +64,81 @@ class Run:
         requested: TrainConfig,
         data: dict[str, Any],
         *,
+        tokenizer: Path | None = None,
         restart: bool = False,
         branch: str | Path | None = None,
         step: int | None = None,
     ) -> Run:
-        """Read the run in a folder and check it against the request; write nothing, unless restart removes the old one.
+        """Open the run in a folder, or begin it; nothing is written before the request is checked, but for a restart.
 
-        The arguments are those of train(), and the data's fingerprints. ValueError: the folder does not go with the
+        The arguments are as train() has them; data: its fingerprints. ValueError: the folder does not go with the
         request, or something is missing, by name.
         """
         if restart:
             with writing(folder):
                 remove(folder)
+
+        # The configuration: that of the request, if the run may go on by it.
         written = earlier = read(folder) if is_run(folder) else None
         saved = None if written is None else find_checkpoint(folder)
         if written is not None and saved is not None:
             earlier = resume.recorded(saved, written)
-        config = RunConfig(model, resolve(requested, None if earlier is None else earlier.train), data)
+        train = resolve(requested, None if earlier is None else earlier.train)
+        config = RunConfig(model, train, data)
         if earlier is not None:
             resume.refuse_changes(folder, earlier, config)
+
+        # The origin of its first weights.
+        start: dict[str, Any] = {}
         if earlier is not None and earlier.train is not None:
             resume.refuse_other_origin(folder, earlier.start, branch, step)
             start = earlier.start
         elif earlier is not None:
             start = {"kind": "import", **earlier.start}
-        elif branch is not None or step is not None or requested.init_from != "scratch":
-            source = resume.source_of(requested, branch, step)
-            start = resume.origin(folder, config, source, read(source), step, is_branch=branch is not None)
-        else:
-            start = {}
+        elif branch is not None or step is not None or train.init_from != "scratch":
+            start = origin(folder, config, branch, step)
         config = dataclasses.replace(config, start=start)
-        if not start and (requested.lora_rank or objective_of(requested.objective).needs_start):
-            adapts = f"lora_rank {requested.lora_rank}" if requested.lora_rank else f"objective {requested.objective!r}"
+        objective = objective_of(train.objective)
+        if not start and (train.lora_rank or objective.needs_start):
+            adapts = f"lora_rank {train.lora_rank}" if train.lora_rank else f"objective {train.objective!r}"
             raise ValueError(f"{adapts} adapts weights, and this run begins with random ones: give --train.init_from")
         if saved is None or earlier is None:
             refuse_missing_files(folder, earlier)
-            notes = resume.origin_notes(config) if start else iter(())
+            notes = tuple(resume.origin_notes(config)) if start else ()
         else:
-            notes = resume.notes(saved, earlier.train, config)
-        return cls(folder, config, saved, tuple(notes), written == config)
+            notes = tuple(resume.notes(saved, earlier.train, config))
 
-    def prepare(self, tokenizer: Path | None = None) -> Run:
-        """Write what stands in the folder before the first step; return the run with its checkpoint."""
-        config, start, saved = self.config, self.config.start, self.saved
-        with writing(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
-            if not self.is_written:
-                write(self.folder, config)
-            if not (self.folder / ENVIRONMENT).exists():
-                machine = {**describe_machine(self.training.device), "begun": time.strftime("%Y-%m-%d %H:%M %z")}
-                atomic_write(self.folder / ENVIRONMENT, json.dumps(machine, indent=1) + "\n")
+        # The files that stand in the folder before the first step.
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            if config != written:
+                write(folder, config)
+            if not (folder / ENVIRONMENT).exists():
+                more = {"threads": train.threads, "begun": time.strftime("%Y-%m-%d %H:%M %z")}
+                text = json.dumps({**describe_machine(train.device), **more}, indent=1)
+                atomic_write(folder / ENVIRONMENT, text + "\n")
             source = Path(start["from"]) if start.get("kind") in ("weights", "branch") else None
-            if tokenizer is None and source is not None and kept_tokenizer(self.folder) is None:
+            if tokenizer is None and source is not None and kept_tokenizer(folder) is None:
                 tokenizer = kept_tokenizer(source)
             if tokenizer is not None:
-                keep_tokenizer(tokenizer, self.folder)
+                keep_tokenizer(tokenizer, folder)
             if saved is None and source is not None:
-                saved = resume.copy_origin(self.folder, config, source, lambda s: plain_weights(read(source), s))
-            if objective_of(self.training.objective).needs_reference(self.training) and not self.training.lora_rank:
-                keep_reference(self.folder, source if start.get("kind") == "branch" else None)
-            self.checkpoints.mkdir(exist_ok=True)
-        return dataclasses.replace(self, saved=saved, is_written=True)
-
-    def state(self, trainer: Trainer) -> dict[str, Any]:
-        """Return what a checkpoint holds beside weights and optimizer."""
-        return trainer.state() | {
-            "computed_by": computed_by(self.training, trainer.distributed),
-            "config": resume.exact_settings(self.config),
-        }
+                saved = copy_origin(folder, config, source)
+            if objective.needs_start and objective.needs_reference(train) and not train.lora_rank:
+                keep_reference(folder, source if start.get("kind") == "branch" else None)
+            (folder / CHECKPOINTS).mkdir(exist_ok=True)
+        return cls(folder, config, train, saved, notes)
 
     def save(self, trainer: Trainer) -> None:
         """Save the state after a step; process 0 writes. All processes call it."""
-        state, tensors, best = self.state(trainer), trainer.tensors(), int(trainer.best[0]) if trainer.best else None
+        state, tensors, best = trainer.state(), trainer.tensors(), int(trainer.best[0]) if trainer.best else None
+        state["computed_by"] = computed_by(self.training, trainer.distributed)
+        state["config"] = resume.exact_settings(self.config)
 
         def write() -> None:
             fsync(self.folder / METRICS)  # after a power failure the checkpoint must find the lines that led to it
             keep = self.training.keep_checkpoints
-            checkpoint.save(self.checkpoints, trainer.step, *tensors, state, keep=keep, best=best)
+            checkpoint.save(self.folder / CHECKPOINTS, trainer.step, *tensors, state, keep=keep, best=best)
 
         trainer.distributed.on_main(write)
 
@@ -203,12 +183,12 @@ def resolve(requested: TrainConfig, earlier: TrainConfig | None = None) -> Train
     )
 
 
-def find_device(requested: TrainConfig, earlier: TrainConfig | None, index: int = 0) -> torch.device:
-    """Return the device requested, or else that of the run so far; index: of the CUDA devices."""
+def find_device(requested: TrainConfig, earlier: TrainConfig | None) -> torch.device:
+    """Return the device requested, or else that of the run so far."""
     if earlier is None or requested.device != "auto":
-        return choose_device(requested.device, index)
+        return choose_device(requested.device, local_rank())
     try:
-        return choose_device(earlier.device, index)
+        return choose_device(earlier.device, local_rank())
     except ValueError:
         raise ValueError(f"the run was on {earlier.device!r}, which is not here: --train.device cpu moves it") from None
 
@@ -228,12 +208,11 @@ def computed_by(config: TrainConfig, processes: Processes) -> dict[str, Any]:
     }
 
 
-def version() -> str:
-    """This package's version, or "unknown" if it is imported from its source."""
-    try:
-        return metadata.version("groundup-lm")
-    except metadata.PackageNotFoundError:
-        return "unknown"
+def training_of(run_dir: Path) -> TrainConfig | None:
+    """The training of the run in a folder; None if there is none, or it cannot be read, which Run.open reports."""
+    with contextlib.suppress(ValueError, TypeError, OSError):
+        return read(run_dir).train
+    return None
 
 
 def is_run(path: str | Path) -> bool:
@@ -274,18 +253,15 @@ def read(run_dir: str | Path) -> RunConfig:
     return RunConfig(model, train, dict(tables.get("data", {})), dict(tables.get("start", {})))
 
 
-def read_config(run_dir: str | Path) -> tuple[ModelConfig, TrainConfig, dict[str, Any]]:
-    """Read the model, the training and the data's fingerprints of a run."""
-    config = read(run_dir)
-    return config.model, config.train or from_table(TrainConfig, UNTRAINED, "train"), config.data
-
-
 def write(run_dir: Path, config: RunConfig) -> None:
     """Write a run's configuration, whole or not at all."""
     tables: dict[str, Any] = {"model": to_table(config.model)}
     if config.train is not None:
         tables["train"] = to_table(config.train)
-    tables |= {name: table for name, table in (("data", config.data), ("start", config.start)) if table}
+    if config.data:
+        tables["data"] = config.data
+    if config.start:
+        tables["start"] = config.start
     atomic_write(run_dir / CONFIG, tomli_w.dumps(tables))
 
 
@@ -314,6 +290,51 @@ def refuse_missing_files(run_dir: Path, config: RunConfig | None) -> None:
     if has_latest or checkpoint.steps(checkpoints) or len(lines) > len(read_lines(run_dir / METRICS, begun)):
         missing = f"{CONFIG} is" if config is None else "the checkpoints that they led to are"
         raise ValueError(f"{run_dir} has metrics of an earlier run, and {missing} missing: --restart begins again")
+
+
+def origin(run_dir: Path, config: RunConfig, branch: str | Path | None, step: int | None) -> dict[str, Any]:
+    """The [start] of a new run that begins from a checkpoint of another one. ValueError: it cannot."""
+    train = config.train
+    assert train is not None
+    if branch is not None and train.init_from != "scratch":
+        raise ValueError(f"--branch {branch} and init_from {train.init_from} are two origins of the run: choose one")
+    if branch is None and step is not None:
+        raise ValueError(f"step {step} is of the run that --branch names: name it")
+    source = Path(train.init_from if branch is None else branch)
+    if source.resolve() == run_dir.resolve():
+        raise ValueError(f"{source} is the folder of this run itself: choose another --out")
+    other = read(source)
+    for key, old, new in resume.differences(to_table(other.model), to_table(config.model)):
+        raise ValueError(f"{source} has model.{key} = {old!r}, and this call asks for {new!r}: ask for the same")
+    tokenizer = other.data.get("tokenizer")
+    if tokenizer is not None and config.data.get("tokenizer") not in (None, tokenizer):
+        raise ValueError(f"the data was made by another tokenizer than that of {source}: encode the text with that one")
+    saved = checkpoint.load(source / CHECKPOINTS, step, weights_only=branch is None)
+    if saved is None:
+        raise FileNotFoundError(f"the run in {source} has no checkpoint to begin from: train it for longer")
+    if branch is not None and saved.step >= train.steps:
+        sizes = f"of step {saved.step}, and train.steps is {train.steps}"
+        raise ValueError(f"the checkpoint of {source} is {sizes}: raise it, or name an earlier one with --step")
+    start = {"from": str(source), "step": saved.step, "weights": saved.weights_fingerprint}
+    if branch is None or other.train is None:
+        return {"kind": "weights", **start}
+    # With another batch size the rows that were read are not steps times rows: the difference keeps the place.
+    rows = other.start.get("rows_before", 0) + saved.step * (other.train.batch_size - train.batch_size)
+    return {"kind": "branch", **start, **({"rows_before": rows} if rows else {})}
+
+
+def copy_origin(run_dir: Path, config: RunConfig, source: Path) -> Checkpoint | None:
+    """Copy a checkpoint of another run as the first of this one; for a branch with its optimizer and its metrics."""
+    start, folder, state = config.start, run_dir / CHECKPOINTS, {"config": resume.exact_settings(config)}
+    saved = checkpoint.load(source / CHECKPOINTS, start["step"], weights_only=start["kind"] == "weights")
+    if saved is None or saved.weights_fingerprint != start["weights"]:
+        raise ValueError(f"the run in {run_dir} began from step {start['step']} of {source}, which has changed since")
+    if start["kind"] == "weights":
+        checkpoint.save(folder, 0, plain_weights(read(source), saved), None, state)
+    else:
+        atomic_write(run_dir / METRICS, "".join(read_lines(source / METRICS, saved.step)))
+        checkpoint.save(folder, saved.step, saved.model, saved.optimizer, {**saved.state, "best": None, **state})
+    return checkpoint.load(folder)
 
 
 def keep_reference(run_dir: Path, branched_from: Path | None) -> None:
@@ -350,63 +371,6 @@ def writing(run_dir: Path) -> Iterator[None]:
     except OSError as error:
         why = reason(error, run_dir)
         raise checkpoint.NotSaved(f"the run in {run_dir} cannot be written: {why}") from error
-
-
-@contextlib.contextmanager
-def log_of(
-    run_dir: Path,
-    trainer: Trainer,
-    on_step: Callable[[Line], object] | None,
-    trackers: Sequence[str],
-    stop: threading.Event,
-) -> Iterator[Callable[[Line], None]]:
-    """A function that takes lines of metrics: in process 0 to metrics.jsonl and the listeners, elsewhere to nobody.
-
-    Each line is appended at once. On a full disk it waits for space, until the run is told to stop; what could not be
-    written by then is written with the next line.
-    """
-    if not trainer.distributed.is_main:
-        yield lambda line: None
-        return
-    path, pending = run_dir / METRICS, bytearray()
-    if trainer.step or path.exists():
-        truncate(path, trainer.step)
-    with contextlib.ExitStack() as stack:
-        listeners = list[Callable[[Line], object]]()
-        if trackers:
-            from lm.reporting.trackers import tracker
-
-            listeners += [stack.enter_context(tracker(name)(run_dir, trainer.step)) for name in trackers]
-        file = stack.enter_context(open(path, "ab", buffering=0))
-
-        def log(line: Line) -> None:
-            text = json.dumps({key: value for key, value in line.items() if value is not None})
-            pending.extend(text.encode() + b"\n")
-            write_all(file, pending, path, stop)
-            for listener in listeners:
-                listener(line)
-            if on_step is not None and on_step(line) is True:
-                stop.set()
-
-        yield log
-        if pending:
-            write_all(file, pending, path, stop)
-
-
-def write_all(file: RawIOBase, pending: bytearray, path: Path, stop: threading.Event) -> None:
-    """Write the pending bytes and remove them, as far as the disk has space (see log_of)."""
-    has_warned = False
-    while pending:
-        try:
-            del pending[: file.write(pending) or 0]
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            if not has_warned:
-                print(f"the disk of {path} is full: the run waits for space", file=sys.stderr)
-                has_warned = True
-            if stop.wait(1.0):
-                return
 
 
 def hub_name(path: str | Path) -> str | None:

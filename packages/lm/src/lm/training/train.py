@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
+import json
 import math
 import shutil
 import signal
@@ -11,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from io import RawIOBase
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
@@ -20,9 +23,9 @@ from numpy.typing import NDArray
 
 from lm.config import ModelConfig, TrainConfig, to_table
 from lm.data import Mixture, open_data
-from lm.device import device_name, float32_matmul_precision, launched, local_rank, memory_of, threads
+from lm.device import Processes, device_name, float32_matmul_precision, launched, memory_of, threads, version
 from lm.families import build
-from lm.files import lock
+from lm.files import atomic_write, lock
 from lm.model import Transformer
 from lm.progress import progress_bar
 from lm.tokenizer import check_tokenizer
@@ -33,7 +36,7 @@ from lm.training.distributed import DistributedContext
 from lm.training.metrics import Line
 from lm.training.rewards import Function, RewardFailed, named
 from lm.training.run import CONFIG, REFERENCE, Run
-from lm.training.trainer import MicroBatch, Processes, Trainer, objective_of
+from lm.training.trainer import MicroBatch, Trainer, objective_of
 from lm.training.validation import Score
 
 INITIAL = "initial"  # the folder, in a run's, of the imported model that it began with
@@ -137,50 +140,49 @@ def train(
     if isinstance(model_config, Transformer):
         raise TypeError("expected a ModelConfig, got a Transformer: pass model.config, and its run as init_from")
 
-    # The run that is in the folder decides the device, where this call leaves it open.
-    earlier = earlier_training(run_dir, restart)
-    device = run.find_device(config, earlier, local_rank())
     with contextlib.ExitStack() as stack:
-        # to the end: torchrun's signal may not cut off the message about a process that was lost
+        # The processes. Signals are caught to the end: torchrun's must not cut off the message about a lost process.
         stop = stack.enter_context(stop_signals())
+        earlier = None if restart else run.training_of(run_dir)
+        device = run.find_device(config, earlier)
         processes = Processes(device=device)
         if launched():
             processes = stack.enter_context(distributed.join(device, config.collective_timeout))
+        processes.micro_batches(config)  # ValueError: they cannot share a step
+        own = config.batch_size // processes.size  # sequences of this process in a step
+        speaks = processes.is_main and progress
 
         def say(line: str) -> None:
-            if progress and processes.is_main:
+            if speaks:
                 print(line, file=sys.stderr)
 
-        # Every process must have the same request.
+        # The model and the data, which must be the same in every process.
         init_from, model = processes.on_main(lambda: begin_with(config, model_config, run_dir, earlier, restart))
         config = dataclasses.replace(config, init_from=init_from)
         path = None if tokenizer is None else Path(tokenizer)
-        mixture = processes.on_all(lambda: open_and_check(model, config, data, path))
+        mixture = processes.on_all(
+            lambda: open_and_check(model, config, data, path, device, own), lambda data: facts(model, config, data)
+        )
         if config.epochs is not None:
             steps = mixture.steps(config.epochs, config.batch_size, model.context_length)
             say(f"{config.epochs:g} epochs are {steps:,} steps")
             config = dataclasses.replace(config, steps=steps, epochs=None)
-        processes.agree(lambda: facts(model, config, mixture))
-        processes.micro_batches(config)
-        own = config.batch_size // processes.size  # sequences of this process in a step
-        if may_exceed_memory(model, config, device, own) and (message := beyond(model, config, device, own)):
-            raise OutOfMemory(message)
 
         # The run's folder, from here on this run's alone.
         with run.writing(run_dir):
             processes.on_main(lambda: stack.enter_context(lock(run_dir)))
-        opened = processes.on_main(
-            lambda: Run.open(run_dir, model, config, mixture.fingerprints(), restart=restart, branch=branch, step=step)
-        )
-        for line in opened.notes:
-            say(line)
         try:
+            how: dict[str, Any] = {"tokenizer": path, "restart": restart, "branch": branch, "step": step}
+            opened = processes.on_main(lambda: Run.open(run_dir, model, config, mixture.fingerprints, **how))
+            for line in opened.notes:
+                say(line)
             config = opened.training
-            stack.enter_context(threads(config.threads))
-            stack.enter_context(float32_matmul_precision(config.precision))
-            opened = processes.on_main(lambda: opened.prepare(path))
             if isinstance(processes, DistributedContext):
                 opened = distributed.wait_until_visible(opened, run_dir, processes)
+
+            # The trainer, and its steps.
+            stack.enter_context(threads(config.threads))
+            stack.enter_context(float32_matmul_precision(config.precision))
             shared = f", {processes.size} processes ({config.parallel})" if processes.size > 1 else ""
             if opened.saved is None or opened.saved.step < config.steps:
                 say(f"training on {device_name(device)} in {config.precision}{shared}")
@@ -188,7 +190,7 @@ def train(
             trainer.objective.open(mixture, run_dir, functions)
             if opened.saved and (note := resume.rounding_note(opened.saved, run.computed_by(config, processes))):
                 say(note)
-            with run.writing(run_dir), run.log_of(run_dir, trainer, on_step, trackers, stop) as log:
+            with run.writing(run_dir), log_of(run_dir, trainer, on_step, trackers, stop) as log:
                 return run_steps(trainer, opened, mixture, stop, log, callbacks, progress=progress)
         except (RuntimeError, MemoryError) as error:
             if not ran_out(error):
@@ -224,6 +226,8 @@ def run_steps(
             else:
                 bar.update()
             bar.set_postfix_str(metrics.in_short(line), refresh=False)
+
+            # Metrics, and an evaluation.
             if due(step, config.log_every, config.steps) or skipped:
                 log(line)
             if skipped and processes.is_main:
@@ -239,6 +243,8 @@ def run_steps(
             for callback in callbacks:
                 if callback(trainer, line) is True:
                     stop.set()
+
+            # The end of the run, a request to stop, and the checkpoint that precedes both.
             ends = step == config.steps or ends_early(trainer)
             # With one process, a signal that came after the step counts too.
             stopping = stop.is_set() if processes.size == 1 else trainer.stop_requested
@@ -258,6 +264,61 @@ def run_steps(
     return Result(trainer.model, trainer.step, trainer.loss, trainer.score, trainer.seconds, speed, trainer.skipped)
 
 
+@contextlib.contextmanager
+def log_of(
+    run_dir: Path,
+    trainer: Trainer,
+    on_step: Callable[[Line], object] | None,
+    trackers: Sequence[str],
+    stop: threading.Event,
+) -> Iterator[Callable[[Line], None]]:
+    """A function that takes lines of metrics: in process 0 to metrics.jsonl and the listeners, elsewhere to nobody.
+
+    On a full disk it waits for space, until the run is told to stop; the next line then writes the rest.
+    """
+    if not trainer.distributed.is_main:
+        yield lambda line: None
+        return
+    path, pending = run_dir / metrics.METRICS, bytearray()
+    if path.exists():  # lines of steps after the checkpoint are written again
+        atomic_write(path, "".join(metrics.read_lines(path, trainer.step)))
+    with contextlib.ExitStack() as stack:
+        listeners = list[Callable[[Line], object]]()
+        for name in trackers:
+            from lm.reporting.trackers import tracker
+
+            listeners.append(stack.enter_context(tracker(name)(run_dir, trainer.step)))
+        listeners += [] if on_step is None else [on_step]
+        file = stack.enter_context(open(path, "ab", buffering=0))
+
+        def log(line: Line) -> None:
+            text = json.dumps({key: value for key, value in line.items() if value is not None})
+            pending.extend(text.encode() + b"\n")
+            write_all(file, pending, path, stop)
+            for listener in listeners:
+                if listener(line) is True:
+                    stop.set()
+
+        yield log
+        write_all(file, pending, path, stop)
+
+
+def write_all(file: RawIOBase, pending: bytearray, path: Path, stop: threading.Event) -> None:
+    """Write the pending bytes and remove them, as far as the disk has space (see log_of)."""
+    has_warned = False
+    while pending:
+        try:
+            del pending[: file.write(pending) or 0]
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            if not has_warned:
+                print(f"the disk of {path} is full: the run waits for space", file=sys.stderr)
+            has_warned = True
+            if stop.wait(1.0):
+                return
+
+
 def ends_early(trainer: Trainer) -> bool:
     """True if the held-out loss has not fallen for early_stopping evaluations, in any process."""
     patience = trainer.config.early_stopping
@@ -268,11 +329,15 @@ def build_trainer(run: Run, data: Mixture, processes: Processes) -> Trainer:
     """Return the trainer of a run, at the step of its checkpoint, or at step 0 with random weights."""
     config, saved, shape = run.training, run.saved, run.config.model
     if saved is None:
-        model = random_model(shape, config.seed)
+        # The weights are drawn on the CPU, and the process's random state stays what it was.
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(config.seed)
+            # lm.families is entered for its own architectures only.
+            model = Transformer(shape) if type(shape) is ModelConfig else build(shape)
     else:
         model = from_weights(shape, saved.model, run.folder / CONFIG, config)
     reference = None
-    if objective_of(config.objective).needs_reference(config) and not config.lora_rank:
+    if (run.folder / REFERENCE).is_dir():
         first = checkpoint.load(run.folder / REFERENCE, 0, weights_only=True)
         assert first is not None
         reference = from_weights(shape, first.model)
@@ -296,14 +361,6 @@ def build_trainer(run: Run, data: Mixture, processes: Processes) -> Trainer:
     return trainer
 
 
-def random_model(config: ModelConfig, seed: int) -> Transformer:
-    """Return a model with random weights drawn on the CPU; the process's random state stays as it was."""
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        # lm.families is entered for its own architectures only.
-        return Transformer(config) if type(config) is ModelConfig else build(config)
-
-
 def micro_batches(trainer: Trainer, data: Mixture) -> Iterator[MicroBatch]:
     """Yield this process's micro-batches of every step that is left, in order."""
     config, processes, count = trainer.config, trainer.distributed, trainer.accumulation_steps
@@ -320,8 +377,12 @@ def open_and_check(
     config: TrainConfig,
     data: str | Path | NDArray[Any] | Mapping[str, Any] | Mixture,
     tokenizer: Path | None,
+    device: torch.device,
+    own: int,
 ) -> Mixture:
-    """Open the data and check that it goes with the model, its training and the tokenizer."""
+    """Open the data and check that it goes with the model, its training, the tokenizer and the machine."""
+    if may_exceed_memory(model, config, device, own) and (message := beyond(model, config, device, own)):
+        raise OutOfMemory(message)
     mixture = data if isinstance(data, Mixture) else open_data(data)
     if tokenizer is not None:
         check_tokenizer(tokenizer, mixture, model.vocab_size)
@@ -342,16 +403,14 @@ def begin_with(
         if model is None:
             raise ValueError("there is no [model]: describe one, or name one to begin with by train.init_from")
         return config.init_from, model
-    init_from = config.init_from
-    if earlier is None or config.init_from != earlier.init_from:
-        source, is_moved = Path(config.init_from), False
-        if not run.is_run(source):
-            source = import_initial(config.init_from, run_dir, restart)
-            is_moved = earlier is not None and Path(earlier.init_from).name == INITIAL  # with the run's folder
-        elif earlier is not None:
-            is_moved = began_with(run_dir, source)
-        init_from = earlier.init_from if earlier and is_moved else str(source)
-    # What a continued run began with may be gone.
+    init_from, before = config.init_from, None if earlier is None else earlier.init_from
+    if init_from != before:
+        is_run = run.is_run(init_from)
+        source = Path(init_from) if is_run else import_initial(init_from, run_dir, restart)
+        # The model that a continued run began with may have been moved, alone or with the run's folder.
+        is_moved = before and (began_with(run_dir, source) if is_run else Path(before).name == INITIAL)
+        init_from = before if before and is_moved else str(source)
+    # It may also be gone.
     return init_from, model or run.read(init_from if earlier is None else run_dir).model
 
 
@@ -383,16 +442,9 @@ def began_with(run_dir: Path, source: Path) -> bool:
     return False
 
 
-def earlier_training(run_dir: Path, restart: bool) -> TrainConfig | None:
-    """Return the training of the run in a folder; None if it cannot be read, which Run.open reports to all."""
-    with contextlib.suppress(ValueError, TypeError, OSError):
-        return None if restart else run.read(run_dir).train
-    return None
-
-
 def may_exceed_memory(model: ModelConfig, config: TrainConfig, device: torch.device, own: int) -> bool:
-    """True if a step on a CPU is so large that accounting must count it: by a bound far above any step's need."""
-    width = model.d_model + model.d_ff + 2 * model.num_heads * model.head_width + model.num_heads * model.context_length
+    """True if a step on a CPU is so large that accounting must count it: by a bound far above its memory."""
+    width = model.d_model + model.d_ff + model.num_heads * (2 * model.head_width + model.context_length)
     tokens = (config.micro_batch_size or own) * model.context_length
     elements = (model.num_layers * width + model.vocab_rows) * (tokens + max(width, 64))
     return device.type == "cpu" and 64 * elements > memory_of(device) // 4
@@ -400,9 +452,9 @@ def may_exceed_memory(model: ModelConfig, config: TrainConfig, device: torch.dev
 
 def facts(model: ModelConfig, config: TrainConfig, data: Mixture) -> dict[str, Any]:
     """Return what every process of a run must have been given alike, by name."""
-    tables = {"model": to_table(model), "train": to_table(config), "data": data.fingerprints()}
+    tables = {"model": to_table(model), "train": to_table(config), "data": data.fingerprints}
     settings = {f"{section}.{key}": value for section, table in tables.items() for key, value in table.items()}
-    return {**settings, "the version of torch": torch.__version__, "the version of groundup-lm": run.version()}
+    return {**settings, "the version of torch": torch.__version__, "the version of groundup-lm": version()}
 
 
 def divergence_message(trainer: Trainer, run_dir: Path, skipped: str | None) -> str:

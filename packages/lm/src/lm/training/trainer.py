@@ -13,9 +13,8 @@ import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -25,17 +24,15 @@ from lm import lora
 from lm.config import TrainConfig
 from lm.data import Mixture, Tokens
 from lm.data.batches import mix
-from lm.device import autocast
+from lm.device import Processes, autocast, full_tensor, own_memory
 from lm.families.experts import Experts, begin_step, end_step, layers_of
 from lm.model import Transformer
 from lm.ops.cpu.fused import fuse
 from lm.optimizer import average_weights, averaged, make_optimizer
 from lm.schedule import learning_rate
-from lm.sharding import full_tensor, own_memory
 from lm.training.metrics import Throughput, finite
 from lm.training.validation import Score, mixed
 
-Result = TypeVar("Result")
 MicroBatch = tuple[Tensor, ...]  # inputs and targets, (rows, seq) int64 each, and what an objective adds to them
 HISTORY = 128  # gradient norms with whose median skip_outliers compares
 HISTORY_AT_LEAST = 32
@@ -45,57 +42,6 @@ STATE = ("seconds", "loss", "gradient_norms", "skipped", "skips_in_a_row", "best
 
 NO_TARGETS = "every target is masked"
 OVERFLOW = "the gradients overflow fp16, and the scale of the loss is lowered"
-
-
-@dataclass(frozen=True)
-class Processes:
-    """The processes that train a model together: here this one alone; distributed.DistributedContext is several."""
-
-    rank: int = 0
-    size: int = 1
-    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-
-    @property
-    def is_main(self) -> bool:
-        """True in the process that writes, prints and decides."""
-        return self.rank == 0
-
-    def sum(self, *values: float | Tensor) -> list[float]:
-        """Add up each value over the processes: the same on all of them. Tensors of one device are waited for once."""
-        return cast("list[float]", stacked(values).tolist())
-
-    def on_main(self, function: Callable[[], Result]) -> Result:
-        """Call function in process 0, and return its result, or raise its exception, in every process."""
-        return function()
-
-    def on_all(self, function: Callable[[], Result]) -> Result:
-        """Call function in every process; an exception in one of them is raised in all."""
-        return function()
-
-    def agree(self, facts: Callable[[], Mapping[str, Any]]) -> None:
-        """Compare what each process was given, by name. ProcessesDiffer: a value differs."""
-
-    def shards(self, config: TrainConfig) -> bool:
-        """True if each process has only a part of the weights."""
-        return self.size > 1 and config.parallel == "fsdp"
-
-    def parallelize(self, module: nn.Module, blocks: nn.ModuleList, config: TrainConfig) -> nn.Module:
-        """Return the module to call instead, whose gradients are the mean over the processes."""
-        return module
-
-    def gradient_sync(self, module: nn.Module, sync: bool) -> contextlib.AbstractContextManager[None]:
-        """Exchange gradients in the backward passes within, or not: only the last of a step has to."""
-        return contextlib.nullcontext()
-
-    def micro_batches(self, config: TrainConfig) -> int:
-        """Return the number of micro-batches of this process in a step. ValueError: they do not divide it evenly."""
-        if config.batch_size % self.size:
-            raise ValueError(f"batch_size {config.batch_size} on {self.size} processes: make it a multiple of that")
-        own = config.batch_size // self.size
-        micro = config.micro_batch_size or own
-        if own % micro:
-            raise ValueError(f"micro_batch_size {micro} does not divide the {own} sequences of a process")
-        return own // micro
 
 
 class Objective(nn.Module, ABC):
@@ -121,9 +67,8 @@ class Objective(nn.Module, ABC):
     ) -> None:
         super().__init__()
         self.model, self.config, self.end_of_text = model, config, end_of_text
-        self.references = (
-            [] if reference is None else [reference]
-        )  # in a list, so that it is neither trained nor sharded
+        # A list hides the reference from torch, so that it is neither trained nor sharded.
+        self.references = [] if reference is None else [reference]
         self.share = (0, 1)
         self.updates = 1
         self.sums = defaultdict[str, float](float)
@@ -144,7 +89,7 @@ class Objective(nn.Module, ABC):
 
     @classmethod
     def needs_reference(cls, config: TrainConfig) -> bool:
-        """True if the loss compares with the model that the run began with."""
+        """True if the loss of an objective with needs_start compares with the model that the run began with."""
         return False
 
     def open(self, data: Mixture, run_dir: Path, functions: Mapping[str, Callable[..., Any]]) -> None:
@@ -221,7 +166,7 @@ class Trainer:
     ) -> None:
         self.config, self.distributed = config, distributed or Processes()
         self.device = self.distributed.device
-        self.is_sharded = self.distributed.shards(config)
+        self.is_sharded = self.distributed.size > 1 and config.parallel == "fsdp"
         self.model = model if self.is_sharded else model.to(self.device)  # blocks are moved one by one as they are cut
         if config.activation_checkpointing != "none":
             model.set_activation_checkpointing(config.activation_checkpointing)
@@ -356,11 +301,14 @@ class Trainer:
 
     def forward_backward(self, micro_batches: list[MicroBatch], num_losses: int) -> Tensor:
         """Add up the gradients of the mean loss over num_losses, of all processes; return this one's share."""
-        total = torch.zeros((), device=self.device)
+        total, module = torch.zeros((), device=self.device), cast(Any, self.module)
         for number, batch in enumerate(micro_batches, 1):
-            with self.distributed.gradient_sync(self.module, number == len(micro_batches)):
+            # DDP exchanges gradients in the last pass alone. FSDP, which has no no_sync(), does so in each: it would
+            # keep the whole gradient in each process until then.
+            waits = number < len(micro_batches) and hasattr(module, "no_sync")
+            with module.no_sync() if waits else contextlib.nullcontext():
                 with autocast(self.device, self.config.precision):
-                    loss = self.module(*batch) / num_losses
+                    loss = module(*batch) / num_losses
                 # Gradients are averaged over the processes, and have to be added up.
                 self.scaler.scale(loss * self.distributed.size).backward()
             total = total + loss.detach()
@@ -484,10 +432,3 @@ class Trainer:
         self.step, self.score = step, Score(**state["score"]) if state["score"] else None
         if self.scaler.is_enabled() and "scaler" in state:
             self.scaler.load_state_dict(state["scaler"])
-
-
-def stacked(values: Sequence[float | Tensor], device: torch.device | None = None) -> Tensor:
-    """The values as one tensor of float64 on a device, None for the one where they are."""
-    device = device or next((value.device for value in values if isinstance(value, Tensor)), torch.device("cpu"))
-    dtype = torch.float32 if device.type == "mps" else torch.float64
-    return torch.stack([torch.as_tensor(value, dtype=dtype, device=device) for value in values])

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lm.data import Tokens, windows_of
-from lm.data.token_file import BLOCK
+from lm.data.mixture import BLOCK
 from lm.documents import IGNORE, document_ids_of
 from lm.loss import chunked_cross_entropy
 from lm.model import Transformer
@@ -114,7 +114,7 @@ def evaluate(
         document_masking: Documents do not see each other, as in training with it.
         summed: A callable used instead of sums_of_losses of the model, with inputs, targets and the end-of-text id.
         share: Rank and number of processes that score the text together; each score is then a part, whose fields add
-            up to those of the whole.
+            up to the whole score.
         progress: Show a live line on stderr.
     """
     if not isinstance(tokens, Tokens):
@@ -129,6 +129,8 @@ def evaluate(
     stride = context if stride is None else stride
     if not 1 <= stride <= context <= config.context_length:
         raise ValueError(f"expected 1 <= stride <= context_length <= {config.context_length}, got {stride}, {context}")
+
+    # The windows: all of them, or max_tokens spread evenly; windows without a token to learn are left out.
     ids, mask, before = tokens.ids, tokens.mask, tokens.end_of_text
     targets = len(ids) - (before is None)  # ids[1:], where nothing is known to stand before the first
     windows = list(windows_of(targets, context, stride)) if targets else []
@@ -146,6 +148,8 @@ def evaluate(
     if document_masking and before is None:
         raise ValueError("documents are told apart by the end-of-text token, and the tokens do not say which that is")
     separator = before if document_masking else None
+
+    # Windows of one shape are scored together, in eval mode; the mode is put back.
     device, was_training = model.embedding.weight.device, model.training
     model.eval()
     total = sum(end - first for _, first, end in windows)
@@ -177,6 +181,8 @@ def evaluate(
                     bar.update(len(group) * (end - first))
     finally:
         model.train(was_training)
+
+    # The bytes of the scored text, in proportion to its tokens without the end-of-text tokens.
     size, text = None, len(ids)
     if before is not None:
         blocks = (np.asarray(ids[begin : begin + BLOCK]) for begin in range(0, len(ids), BLOCK))
