@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -131,7 +132,7 @@ def spark(source: str, out: str, workers: int, encoder: Any, log: str) -> None:
     )
     session = builder.config("spark.sql.files.maxPartitionBytes", Path(source).stat().st_size // 15).getOrCreate()
     texts = session.read.parquet(source)
-    texts.mapInArrow(EveryBatch(encoder, log), "text string, ids array<bigint>").write.parquet(f"{out}/ids")
+    texts.mapInArrow(EveryBatch(encoder, log), "text string, ids array<int>").write.parquet(f"{out}/ids")
 
 
 def datasets(source: str, out: str, workers: int, encoder: Any, log: str) -> None:
@@ -190,17 +191,53 @@ def measure(name: str, source: str, tokenizer: str, workers: int, encodes: bool)
         print(f"CPU {cpu_seconds()} {sum(map(float, log.read_text().split()))}")
 
 
+def calls(file: Path, rounds: int) -> None:
+    """Print the CPU seconds of bpe's calls as the engines make them, on batches of 1,000 rows, beside encode_arrow."""
+    import pandas as pd
+    from datatrove.data import Document
+
+    from bpe.integrations.datatrove import Encode
+
+    tokenizer = bpe.train(file, 32_000)
+    text = file.read_text(encoding="utf-8", errors="replace").replace("<|", "|")
+    batches = pa.table({"text": [text[begin : begin + 4000] for begin in range(0, len(text), 4000)]}).to_batches(1000)
+    tables = [pa.Table.from_batches([batch]) for batch in batches]
+    frames = [pd.DataFrame({"text": pd.array(table["text"], dtype="string[pyarrow]")}) for table in tables]
+    documents = [[Document(text=row, id="") for row in table["text"].to_pylist()] for table in tables]
+    encoder, step = ArrowEncoder(tokenizer), Encode(tokenizer)
+    functions = {
+        "encode_arrow, one thread": lambda at: tokenizer.encode_arrow(tables[at]["text"], num_threads=1),
+        "Ray Data, datasets: a table": lambda at: encoder(tables[at]),
+        "Dask: a pandas frame": lambda at: encoder.frame(frames[at]),
+        "Spark: a record batch, ids as int32": lambda at: list(encoder.batches([batches[at]])),
+        "datatrove: documents": lambda at: list(step.run(documents[at])),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in functions}
+    for at, _, (name, function) in itertools.product(range(len(batches)), range(rounds), functions.items()):
+        begun = time.thread_time()
+        function(at)
+        seconds[name].append(time.thread_time() - begun)
+    base, *_ = middle = [statistics.median(each) for each in seconds.values()]
+    print("| call | CPU for 1,000 rows | rate |\n|---|---|---|")
+    for name, one in zip(functions, middle, strict=True):
+        print(f"| {name} | {1000 * one:.2f} ms | {base / one:.2f} |")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path)
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES))
     parser.add_argument("--workers", nargs="+", type=int, default=[1, 2, 4])
     parser.add_argument("--rounds", type=int, default=3, help="of which the least seconds count (%(default)s)")
+    parser.add_argument("--calls", action="store_true", help="only bpe's part, in this process: seconds of each call")
     parser.add_argument("--measure", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure:
         name, tokenizer, workers, encodes = options.measure
         measure(name, str(options.file), tokenizer, int(workers), encodes == "1")
+        return
+    if options.calls:
+        calls(options.file, options.rounds)
         return
     with tempfile.TemporaryDirectory() as folder:
         text = options.file.read_text(encoding="utf-8", errors="replace").replace("<|", "|")

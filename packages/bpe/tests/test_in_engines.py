@@ -117,7 +117,7 @@ def test_spark(tokenizer: Tokenizer, rows: list[list[int]], monkeypatch: pytest.
     session = sql.SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
     try:
         frame = session.createDataFrame([(text,) for text in TEXTS], "text string").repartitionByRange(3, "text")
-        encoded = frame.mapInArrow(ArrowEncoder(tokenizer).batches, "text string, ids array<bigint>").collect()
+        encoded = frame.mapInArrow(ArrowEncoder(tokenizer).batches, "text string, ids array<int>").collect()
         assert {row.text: list(row.ids) for row in encoded} == dict(zip(TEXTS, rows, strict=True))
         counted = frame.mapInArrow(ArrowCounter().batches, "word binary, count bigint").toArrow()
         assert counts_of(counted) == bpe.count(TEXTS)

@@ -8,7 +8,6 @@ from typing import Any
 
 from datatrove.pipeline.base import PipelineStep
 
-from bpe.native.arrow import pyarrow
 from bpe.tokenizer import Tokenizer
 
 
@@ -22,7 +21,7 @@ class Encode(PipelineStep):  # type: ignore[misc]  # datatrove has no types
         lists: The ids are lists of int, which JsonlWriter needs.
         count: The key of their number.
         batch: Documents that are encoded together.
-        options: num_threads (1 by default), allowed_special and disallowed_special, as Tokenizer.encode_arrow() takes
+        options: num_threads (1 by default), allowed_special and disallowed_special, as Tokenizer.encode_batch() takes
             them.
     """
 
@@ -46,15 +45,13 @@ class Encode(PipelineStep):  # type: ignore[misc]  # datatrove has no types
     def run(self, data: Iterable[Any], rank: int = 0, world_size: int = 1) -> Iterator[Any]:
         """Yield the documents of a task."""
         documents = iter(data)
+        encode: Any = self.tokenizer.encode_batch if self.lists else self.tokenizer.encode_batch_to_numpy
         while batch := list(islice(documents, self.batch)):
             with self.track_time(unit="batch"):
-                texts = pyarrow().array([document.text for document in batch], "large_string")
-                lists = self.tokenizer.encode_arrow(texts, **self.options)
-                ids, ends = lists.values.to_numpy(), lists.offsets.to_numpy()
-            for document, begin, end in zip(batch, ends[:-1], ends[1:], strict=True):
-                row = ids[begin:end]
+                rows = encode([document.text for document in batch], **self.options)
+            for document, row in zip(batch, rows, strict=True):
                 document.metadata[self.count] = len(row)
                 if self.ids is not None:
-                    document.metadata[self.ids] = row.tolist() if self.lists else row
+                    document.metadata[self.ids] = row
                 self.stat_update("tokens", value=len(row))
                 yield document

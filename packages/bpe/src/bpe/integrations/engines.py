@@ -2,7 +2,7 @@
 
     Ray Data    dataset.map_batches(ArrowEncoder, fn_constructor_args=(tokenizer,), batch_format="pyarrow",
                                     concurrency=4)
-    Spark       frame.mapInArrow(ArrowEncoder(tokenizer).batches, "text string, ids array<bigint>")
+    Spark       frame.mapInArrow(ArrowEncoder(tokenizer).batches, "text string, ids array<int>")
     Dask        frame.map_partitions(ArrowEncoder(tokenizer).frame)
     datasets    dataset.with_format("arrow").map(ArrowEncoder(tokenizer), batched=True)
 
@@ -29,18 +29,25 @@ class _OfTables:
         raise TypeError("expected ArrowEncoder or ArrowCounter, got their base")
 
     def batches(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Yield the results of record batches, for Spark's mapInArrow; ids are int64, as Spark has no unsigned type."""
+        """Yield the results of record batches, for Spark's mapInArrow; ids are int32, as Spark has no unsigned type."""
         arrow = pyarrow()
         for batch in batches:
             table = self(arrow.Table.from_batches([batch]))
-            ids = arrow.list_(arrow.uint32())
-            types = [arrow.list_(arrow.int64()) if field.type == ids else field.type for field in table.schema]
-            yield from table.cast(arrow.schema(zip(table.column_names, types, strict=True))).to_batches()
+            for place, field in enumerate(table.schema):
+                if field.type == arrow.list_(arrow.uint32()):
+                    chunks = [chunk.view(arrow.list_(arrow.int32())) for chunk in table.column(place).chunks]
+                    table = table.set_column(place, field.name, arrow.chunked_array(chunks))
+            yield from table.to_batches()
 
     def frame(self, frame: Any) -> Any:
-        """The result of a pandas DataFrame, as Dask passes it."""
-        table = self(pyarrow().Table.from_pandas(frame, preserve_index=False))
-        return table.to_pandas().set_index(frame.index) if table.num_rows == len(frame) else table.to_pandas()
+        """The result of a pandas DataFrame, as Dask passes it; ids are a column of Arrow, which is not copied."""
+        table = self(pyarrow().Table.from_pandas(frame.get([self.text], frame), preserve_index=False))
+        if self.text not in table.column_names:
+            return table.to_pandas()
+        from pandas.arrays import ArrowExtensionArray
+
+        names = (name for name in table.column_names if name != self.text)
+        return frame.assign(**{name: ArrowExtensionArray(table[name]) for name in names})
 
     def _column(self, table: Any) -> Any:
         if self.text not in table.column_names:
