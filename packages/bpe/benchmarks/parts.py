@@ -63,7 +63,6 @@ def compare_utf8(path: Path, tokenizer: bpe.Tokenizer) -> str:
 
 ONE_LEVEL = """
 import ctypes, sys, time
-from functools import partial
 from pathlib import Path
 import bpe
 if len(sys.argv) > 3:
