@@ -12,7 +12,7 @@ from accounting.counting.parameters import matrices, trained_tensors
 from accounting.formula import Symbol, Term, added
 from accounting.memory.activations import ForwardPass, saved_by_layers
 from accounting.memory.optimizer_state import optimizer_state, step_temporaries
-from accounting.memory.records import MADE_ONCE, Component, Group, Item, Phase, PhaseKind, items, phase, total_bytes
+from accounting.memory.records import MADE_ONCE, Component, Group, Item, Phase, PhaseKind, items, phase, plain_bytes
 from accounting.memory.training import Moment, Step, overhead
 from accounting.policy import DEFAULT, Policy
 from accounting.shape import TransformerShape
@@ -72,16 +72,13 @@ def device_memory(
         f"{policy.optimizer}, {policy.optimizer_step} step; {policy.description}; "
         f"{layout.in_flight(place.stage)} micro-batches in flight; no allocator's rounding, no buffers of collectives"
     )
-    phases = [
-        phase(
-            one.title, one.kind, [*always, *besides, _newest(run, one), *waiting, *one.alive], words, place=place.words
-        )
-        for one in moments
-    ]
+    phases = [(one.title, one.kind, [*always, *besides, _newest(run, one), *waiting, *one.alive]) for one in moments]
     stepping = [*(item for part, item in state.items() if part not in OF_A_PASS), *besides]
     stepping.append(Item("temporaries", Group.TEMPORARY, _step_temporaries(run, shape, layout, place)))
-    phases.append(phase("optimizer step", PhaseKind.OPTIMIZER_STEP, stepping, words, place=place.words))
-    return max(phases, key=lambda one: int(one.total))
+    phases.append(("optimizer step", PhaseKind.OPTIMIZER_STEP, stepping))
+    # by plain numbers, as a search asks for many devices, and the formulas of the highest alone
+    title, kind, alive = max(phases, key=lambda one: sum(plain_bytes(item.tensors) for item in one[2]))
+    return phase(title, kind, alive, words, place=place.words)
 
 
 def fullest(
@@ -172,7 +169,7 @@ def _in_flight(run: Step, layout: Layout, place: Place, *, last: bool) -> list[I
     if last:
         saved |= run.head
     waiting = items(Group.IN_FLIGHT, saved)
-    return [Item(item.name, item.group, [(1, others * total_bytes(item.tensors))]) for item in waiting]
+    return [Item(item.name, item.group, [(1, others * item.bytes)]) for item in waiting]
 
 
 def _step_temporaries(run: Step, shape: TransformerShape, layout: Layout, place: Place) -> list[tuple[int, Term]]:

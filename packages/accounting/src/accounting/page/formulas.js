@@ -358,6 +358,7 @@ const optimizer_state = $load("accounting.memory.optimizer_state").optimizer_sta
 const overhead = $load("accounting.memory.training").overhead;
 const phase = $load("accounting.memory.records").phase;
 const places = $load("accounting.cluster.layout").places;
+const plain_bytes = $load("accounting.memory.records").plain_bytes;
 const replace = $load("dataclasses").replace;
 const replicated = $load("accounting.cluster.device").replicated;
 const saved_by_layers = $load("accounting.memory.activations").saved_by_layers;
@@ -365,7 +366,6 @@ const shard = $load("accounting.cluster.layout").shard;
 const shard_of = $load("accounting.cluster.zero").shard_of;
 const sharded_bytes = $load("accounting.cluster.zero").sharded_bytes;
 const step_temporaries = $load("accounting.memory.optimizer_state").step_temporaries;
-const total_bytes = $load("accounting.memory.records").total_bytes;
 const trained_tensors = $load("accounting.counting.parameters").trained_tensors;
 let GROUPS;
 GROUPS = dict([[Part.PARAMETERS, Group.PARAMETERS], [Part.GATHERED, Group.PARAMETERS], [Part.GRADIENTS, Group.GRADIENTS], [Part.REDUCED, Group.GRADIENTS], [Part.OPTIMIZER_STATE, Group.OPTIMIZER_STATE]]);
@@ -373,7 +373,7 @@ let MOMENTS;
 MOMENTS = dict([["adamw", 2n], ["sgd", 1n]]);
 let device_memory;
 device_memory = $def("device_memory", "shape layout place= batch_size= seq_len= * policy=", [FIRST, 1n, null, DEFAULT], function (shape, layout, place, batch_size, seq_len, policy) {
-let always, besides, last, moments, phases, run, state, stepping, waiting, words;
+let alive, always, besides, kind, last, moments, phases, run, state, stepping, title, waiting, words;
 
 run = Step(device_forward_pass(shape, layout, place, batch_size, seq_len, policy));
 last = $eq(place.stage, $sub(layout.pipeline, 1n));
@@ -388,11 +388,12 @@ moments.append(run.embedding_backward({__proto__: $k, tied: $and(run.shape.tied_
 }
 waiting = _in_flight(run, layout, place, {__proto__: $k, last: last});
 words = ("" + $format(policy.optimizer, "") + ", " + $format(policy.optimizer_step, "") + " step; " + $format(policy.description, "") + "; " + $format(layout.in_flight(getattr(place, "stage")), "") + " micro-batches in flight; no allocator's rounding, no buffers of collectives");
-phases = [...(function* ($first) { for (const one of $first) yield phase(getattr(one, "title"), getattr(one, "kind"), [...always, ...besides, _newest(run, one), ...waiting, ...one.alive], words, {__proto__: $k, place: place.words}); })(moments)];
+phases = [...(function* ($first) { for (const one of $first) yield $tuple([one.title, one.kind, [...always, ...besides, _newest(run, one), ...waiting, ...one.alive]]); })(moments)];
 stepping = [...(function* ($first) { for (const [part, item] of $first) if ($notin(part, OF_A_PASS)) yield item; })(state.items()), ...besides];
 stepping.append(Item("temporaries", getattr(Group, "TEMPORARY"), _step_temporaries(run, shape, layout, place)));
-phases.append(phase("optimizer step", getattr(PhaseKind, "OPTIMIZER_STEP"), stepping, words, {__proto__: $k, place: place.words}));
-return max(phases, {__proto__: $k, key: ((one) => int(getattr(one, "total")))});
+phases.append($tuple(["optimizer step", PhaseKind.OPTIMIZER_STEP, stepping]));
+[title, kind, alive] = max(phases, {__proto__: $k, key: ((one) => sum((function* ($first) { for (const item of $first) yield plain_bytes(getattr(item, "tensors")); })($item(one, 2n))))});
+return phase(title, kind, alive, words, {__proto__: $k, place: place.words});
 });
 let fullest;
 fullest = $def("fullest", "shape layout batch_size= seq_len= * policy= limit=", [1n, null, DEFAULT, null], function (shape, layout, batch_size, seq_len, policy, limit) {
@@ -485,7 +486,7 @@ if ($true(last)) {
 saved = $union(saved, run.head);
 }
 waiting = items(getattr(Group, "IN_FLIGHT"), saved);
-return [...(function* ($first) { for (const item of $first) yield Item(getattr(item, "name"), getattr(item, "group"), [$tuple([1n, $mul(others, total_bytes(getattr(item, "tensors")))])]); })(waiting)];
+return [...(function* ($first) { for (const item of $first) yield Item(getattr(item, "name"), getattr(item, "group"), [$tuple([1n, $mul(others, item.bytes)])]); })(waiting)];
 });
 let _step_temporaries;
 _step_temporaries = $def("_step_temporaries", "run shape layout place", [], function (run, shape, layout, place) {
