@@ -22,8 +22,7 @@ from lm.families import build
 from lm.families.gemma import Gemma2Config
 from lm.families.gpt_oss import GptOssConfig
 from lm.families.parts import FrozenTable
-from lm.generation.decoder import Decoder
-from lm.generation.graph_step import RecordedStep
+from lm.generation.decoder import Decoder, RecordedStep
 from lm.ops import triton as kernels
 
 if kernels.lacking() is not None:

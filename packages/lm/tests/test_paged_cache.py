@@ -174,7 +174,7 @@ def test_a_text_that_memory_cannot_hold_is_refused_by_name(model):
     batch = Scheduler(model, rows=1, memory=2 * bytes_of_page(model))
     batch.add(prompt(0, 2 * PAGE), max_new_tokens=2)
     batch.step()
-    with pytest.raises(NoPages, match="129 tokens has no room in the cache of 2 pages"):
+    with pytest.raises(NoPages, match="129 tokens have no room in the cache of 128"):
         batch.step()
     with pytest.raises(ValueError, match=r"a page of 64 tokens is 16,384 bytes, and memory is 100: raise it"):
         Scheduler(model, memory=100)

@@ -25,6 +25,9 @@ from served import MARKS, needs_server, served
 import lm
 from lm.commands.cli import main
 
+httpx = pytest.importorskip("httpx")
+openai = pytest.importorskip("openai")
+
 pytestmark = needs_server
 CONTEXT = 256
 
@@ -51,8 +54,6 @@ def server(model, tokenizer):
 
 @pytest.fixture(scope="module")
 def client(server):
-    import openai
-
     with openai.OpenAI(base_url=f"{server}/v1", api_key="none", max_retries=0) as client:
         yield client
 
@@ -64,8 +65,6 @@ def alone(model, tokenizer, ids, count, **settings):
 
 
 def test_models_are_listed(client):
-    import openai
-
     assert [one.id for one in client.models.list()] == ["small"]
     assert client.models.retrieve("small").owned_by == "groundup"
     with pytest.raises(openai.NotFoundError, match="there is no model 'large'"):
@@ -206,8 +205,6 @@ WRONG = [
 
 @pytest.mark.parametrize(("body", "param", "status"), WRONG)
 def test_what_is_wrong_is_named_in_openais_shape(server, body, param, status):
-    import httpx
-
     path = "chat/completions" if "messages" in body else "completions"
     answer = httpx.post(f"{server}/v1/{path}", json=body, timeout=30)
     assert answer.status_code == status, answer.text
@@ -219,8 +216,6 @@ def test_what_is_wrong_is_named_in_openais_shape(server, body, param, status):
 
 
 def test_bodies_that_are_none_and_other_paths(server):
-    import httpx
-
     url, kind = f"{server}/v1/completions", {"Content-Type": "application/json"}
     for content, headers, status in [
         (b"{", kind, 400),
@@ -238,8 +233,6 @@ def test_bodies_that_are_none_and_other_paths(server):
 
 
 def test_the_page_is_one_file(server):
-    import httpx
-
     page = httpx.get(server, timeout=60)
     assert page.headers["content-type"].startswith("text/html")
     policy = page.headers["content-security-policy"]
@@ -255,8 +248,6 @@ def test_the_page_is_one_file(server):
 
 def test_old_turns_are_left_out_where_that_is_asked_for(server, tokenizer):
     """As the page asks: a conversation that is longer than the context goes on, and how much was left out is said."""
-    import httpx
-
     talk = []
     for turn in range(8):
         talk += [{"role": "user", "content": f"{turn} " + "x" * 20}, {"role": "assistant", "content": "yes"}]
@@ -289,8 +280,6 @@ def test_old_turns_are_left_out_where_that_is_asked_for(server, tokenizer):
 
 
 def test_one_talks_on_the_page_in_a_browser(server, tmp_path):
-    import httpx
-
     chromium = pytest.importorskip("chromium")  # of bpe's tests
     if chromium.PATH is None:
         pytest.skip(f"no Chromium found (looked for {', '.join(chromium.NAMES)}; CHROMIUM names another)")
@@ -336,7 +325,6 @@ def health(connection):
 
 
 def test_the_command_serves_until_ctrl_c_and_says_when_a_port_is_taken(model, tokenizer, tmp_path):
-    import httpx
     import tomli_w
 
     from lm.commands.serve import KEEP_ALIVE
@@ -426,9 +414,6 @@ def until(true):
 
 
 def test_a_full_queue_answers_429_and_who_leaves_makes_room(model, tokenizer):
-    import httpx
-    import openai
-
     with served(model, tokenizer, rows=1, waiting=1) as (address, engine):
         steps = Held(engine)
         # No token that ends a text comes, so that it goes on until its reader has left.
@@ -500,8 +485,6 @@ def test_the_end_of_the_grace_cuts_answers_off(model, tokenizer, capfd):
 
 
 def test_a_failure_in_decoding_is_500_and_the_next_request_is_answered(model, tokenizer, capsys):
-    import httpx
-
     with served(model, tokenizer) as (address, engine):
         step = engine.batch.try_step
 

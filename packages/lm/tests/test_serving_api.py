@@ -13,6 +13,9 @@ from test_serving import MARKS, pytestmark, served  # noqa: F401
 import lm
 from lm.chat_template import ChatTemplate, Message
 
+httpx = pytest.importorskip("httpx")
+openai = pytest.importorskip("openai")
+
 HERMES = """{%- if tools %}<|im_start|>system
 {% for tool in tools %}{{ tool | tojson }}
 {% endfor %}<tool_call>{"name": …, "arguments": …}</tool_call><|im_end|>
@@ -48,8 +51,6 @@ def server(model, tokenizer, template):
 
 @pytest.fixture(scope="module")
 def client(server):
-    import openai
-
     with openai.OpenAI(base_url=f"{server[0]}/v1", api_key="none", max_retries=0) as client:
         yield client
 
@@ -139,8 +140,6 @@ LOAD = [
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("body", LOAD)
 def test_load_testers_get_as_many_tokens_as_they_ask_for(server, body, stream):
-    import httpx
-
     body = {**body, "model": "small", "ignore_eos": True, "logit_bias": {"258": 30}, "stream": stream}
     if stream:
         body["stream_options"] = {"include_usage": True, "continuous_usage_stats": True}
@@ -198,8 +197,6 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("body", "message"), MISTAKES)
 def test_a_message_names_the_mistake(server, body, message):
-    import httpx
-
     path = "chat/completions" if "messages" in body else "completions"
     answer = httpx.post(f"{server[0]}/v1/{path}", json=body, timeout=60)
     assert answer.status_code == 400
@@ -264,8 +261,6 @@ def test_json_has_no_endless_space(client, form):
 
 
 def test_a_schema_that_is_none_is_refused_by_name(client):
-    import openai
-
     pytest.importorskip("llguidance")
     for schema in ({"type": "nothing"}, {"type": "string", "pattern": "(?=a)b"}):
         form = {"type": "json_schema", "json_schema": {"name": "it", "schema": schema}}
@@ -359,8 +354,6 @@ SPECIAL = ["<tool_call>", "</tool_call>", "[TOOL_CALLS]"]
 )
 def test_a_tool_that_must_be_called_is_called(source, marks):
     """A model of random weights calls it too: what is no call is masked."""
-    import openai
-
     import bpe
 
     pytest.importorskip("llguidance")
@@ -454,8 +447,6 @@ def test_a_template_without_tools_gets_them_as_text(tokenizer):
 
 @pytest.mark.parametrize("separator", ["\n", "\r", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"])
 def test_an_event_is_one_line_for_every_client(server, monkeypatch, separator):
-    import httpx
-
     from lm.generation.stream import StreamDecoder
 
     monkeypatch.setattr(StreamDecoder, "feed", lambda decoder, token: f"a{separator}b")
@@ -467,8 +458,6 @@ def test_an_event_is_one_line_for_every_client(server, monkeypatch, separator):
 
 
 def test_health_and_metrics(server, client):
-    import httpx
-
     client.completions.create(model="small", prompt="abc", max_tokens=3, temperature=0, logit_bias={"90": 100})
     assert httpx.get(f"{server[0]}/health", timeout=60).json() == {"status": "ok"}
     lines = httpx.get(f"{server[0]}/metrics", timeout=60).text.splitlines()
@@ -483,8 +472,6 @@ def test_health_and_metrics(server, client):
 
 
 def test_who_may_ask(model, tokenizer):
-    import httpx
-
     guards = {"hosts": ["box.lan"], "origins": ["https://good.example"], "key": "secret"}
     with served(model, tokenizer, guards=guards) as (address, _):
         body, key = {"prompt": "a", "max_tokens": 1}, {"Authorization": "Bearer secret"}

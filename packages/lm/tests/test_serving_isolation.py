@@ -10,6 +10,8 @@ from served import needs_server, served
 
 import lm
 
+httpx = pytest.importorskip("httpx")
+
 pytestmark = needs_server
 
 
@@ -35,8 +37,6 @@ ODD = [
 
 
 def test_a_request_that_fails_leaves_its_neighbours_as_they_are(model, tokenizer, monkeypatch, capfd):
-    import httpx
-
     from lm.generation.scheduler import Sequence
 
     pytest.importorskip("llguidance")
@@ -88,8 +88,6 @@ def test_a_request_that_fails_leaves_its_neighbours_as_they_are(model, tokenizer
 
 def test_neither_bodies_nor_grammars_nor_answers_are_computed_on_the_event_loop(model, tokenizer, monkeypatch):
     """The functions that take long, each called in a request, say whether a loop runs on their thread."""
-    import httpx
-
     from lm.chat_template import ChatTemplate
     from lm.serving import answers, app, grammar, requests
 

@@ -10,6 +10,8 @@ from served import needs_server, served
 import lm
 from lm.chat_template import Message, default_template
 
+httpx = pytest.importorskip("httpx")
+
 pytestmark = needs_server
 
 
@@ -20,8 +22,6 @@ def server(model, tokenizer):
 
 
 def ask(server, path, body):
-    import httpx
-
     answer = httpx.post(f"{server}/{path}", json=body, timeout=60)
     return answer.status_code, answer.json()
 
@@ -64,8 +64,6 @@ def test_mistakes_are_named(server, path, body, param):
 @pytest.mark.parametrize("stream", [False, True])
 def test_answers_have_the_ids_that_were_sampled(server, model, tokenizer, stream, logprobs):
     """Those of generate alone, also of tokens that are no whole characters, and those of prompts."""
-    import httpx
-
     prompts, size = [[97, 98], [200, 201, 202]], 40
     body = {"prompt": prompts, "max_tokens": size, "n": 2, "seed": 3, "return_token_ids": True, "ignore_eos": True}
     body |= {"stream": stream, "logprobs": logprobs}

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 
 def in_columns(rows: Iterable[Sequence[str]], right: Collection[int] = ()) -> str:
-    """Rows of equally many cells as lines, two spaces between columns; in those of `right` cells end at the same place.
+    """Rows of equally many cells as lines, two spaces between columns; cells of the columns `right` end at one place.
 
     >>> print(in_columns([("set", "items"), ("piqa", "1,838")], right=[1]))
     set   items

@@ -97,7 +97,7 @@ def pieces_of(number: int, old_tokenizer: Any, new_tokenizer: Any) -> list[int]:
 def combined(
     rows: Tensor, pieces: Sequence[list[int]], method: Method, is_head: bool, generator: torch.Generator
 ) -> Tensor:
-    """Return rows (new vocabulary, width) of those of the old one, in float32 at least."""
+    """Return rows (new vocabulary, width), combined of the old rows, in float32 at least."""
     rows = rows if rows.dtype == torch.float64 else rows.float()
     if method == "ends":
         pieces = [of_token[:1] if is_head else of_token[-1:] for of_token in pieces]

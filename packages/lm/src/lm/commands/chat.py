@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lm.commands.cli import Commands, add, add_model, add_sampling, model_of, settings_of
 
@@ -44,7 +44,7 @@ def chat(options: argparse.Namespace) -> None:
     if system:  # one that is too long is refused before the first word
         template.fit([*system, Message("user", "")], context - room)
     messages, answers = list(system), 0
-    # One scheduler for the whole conversation: what of it was read already stays in its cache.
+    # One scheduler serves the whole conversation, whose earlier part stays in its cache.
     scheduler = Scheduler(model, rows=1)
     if sys.stdin.isatty():
         import readline  # noqa: F401 (input() then edits lines and remembers them)
@@ -80,7 +80,7 @@ def chat(options: argparse.Namespace) -> None:
 
 
 def write_page(options: argparse.Namespace) -> None:
-    """Write the model and its chat template as a page, in which one chooses how tokens are drawn."""
+    """Write the model and its chat template as a page with settings of sampling."""
     from lm.files import atomic_write
     from lm.page.export import chat_page_of, read
 
@@ -120,9 +120,8 @@ def answered(
         print(piece, end="", flush=True)
         parts.append(piece)
 
-    sequence = scheduler.add(
-        ids, max_new_tokens=most, sampling=sampling, seed=seed, stop_tokens=template.stop_tokens, when_full="end"
-    )
+    how: dict[str, Any] = {"max_new_tokens": most, "sampling": sampling, "seed": seed, "when_full": "end"}
+    sequence = scheduler.add(ids, stop_tokens=template.stop_tokens, **how)
     try:
         while sequence.ended is None and not decoder.stopped:
             for _, token in scheduler.step(PAUSE):

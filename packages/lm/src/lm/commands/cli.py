@@ -28,7 +28,7 @@ from lm.extras import MissingExtra
 if TYPE_CHECKING:
     from lm.model import Transformer
 
-# The files of this folder, in the order of `lm --help`: that in which a model comes to be and is used.
+# The files of this folder, in the order of `lm --help`: from the data to a served model.
 COMMANDS = (
     "data", "presets", "plan", "train", "report", "experiment", "profile", "verify", "eval", "generate", "chat",
     "serve", "export", "import", "compile",
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.command(options)
     except KeyboardInterrupt:
         return STOPPED
-    except BrokenPipeError:  # the reader of a pipe went away: what is left to say has no one to say it to
+    except BrokenPipeError:  # the reader of a pipe went away: nobody reads the rest
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Ended as ended:
@@ -95,7 +95,7 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def make_parser(commands: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
-    """The parser of these commands: a command line needs that of its own alone."""
+    """The parser of these commands: a command line needs its own command alone."""
     parser = Parser(prog="lm", description="Transformers from the ground up: train, evaluate, generate.")
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
     for name in commands:
@@ -199,7 +199,7 @@ def model_of(options: argparse.Namespace) -> Transformer:
     from lm.interop.loading import load
 
     if options.int8 and options.dtype == "file":
-        raise ValueError("--int8 rounds weights anew, and --dtype file keeps those of the file: leave one out")
+        raise ValueError("--int8 rounds weights anew, and --dtype file keeps the weights of the file: leave one out")
     if options.int8 and options.device not in ("auto", "cpu"):
         raise ValueError(f"--int8 is for decoding on a CPU, and --device is {options.device}: leave one out")
     device = choose_device("cpu" if options.int8 else options.device)

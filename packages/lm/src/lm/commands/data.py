@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lm.commands.cli import STOPPED, Commands, Ended, Parser, add
 
@@ -18,11 +18,41 @@ if TYPE_CHECKING:
     from lm.data.prepare import Progress, Recipe
 
 DAMAGED = 1
-# Commands that encode examples: the kind of one, the word for several, and the settings of a run that learns them.
-TALKS: dict[str, tuple[Kind, str, str]] = {
-    "chat": ("conversation", "conversations", "sft --train.document_masking true --train.epochs 3"),
-    "preferences": ("pair", "pairs", "dpo --train.document_masking true --train.epochs 3"),
-    "prompts": ("prompt", "prompts", "grpo --train.reward REWARD --train.document_masking true --train.steps 100"),
+FIM = {"fim_spm_rate": 0.5, "fim_seed": 0, "fim_tokens": None}  # options that go with --fim-rate, and their defaults
+
+
+class Examples(NamedTuple):
+    """A command that encodes examples to learn from."""
+
+    kind: Kind
+    word: str  # for several of them
+    settings: str  # of a run that learns them
+    help: str
+    line: str  # of a file
+
+
+EXAMPLES = {
+    "chat": Examples(
+        "conversation",
+        "conversations",
+        "sft --train.document_masking true --train.epochs 3",
+        "encode conversations, whose assistant's part alone a model then learns",
+        "{\"messages\": …}, or ShareGPT's, Alpaca's or trl's rows",
+    ),
+    "preferences": Examples(
+        "pair",
+        "pairs",
+        "dpo --train.document_masking true --train.epochs 3",
+        "encode pairs of answers: a model learns to prefer the first",
+        '{"prompt": …, "chosen": …, "rejected": …}',
+    ),
+    "prompts": Examples(
+        "prompt",
+        "prompts",
+        "grpo --train.reward REWARD --train.document_masking true --train.steps 100",
+        "encode prompts, whose answers a model draws and rewards judge",
+        '{"prompt": …} with other fields, as "answer" or "tests"',
+    ),
 }
 
 
@@ -38,54 +68,32 @@ def register(commands: Commands) -> None:
     recipe_arguments(parser, needs_tokenizer=False)
 
     parser = add(parts, "clean", clean, "text worth learning from, out of pages of the web or documents")
-    parser.add_argument(
-        "files", metavar="FILE", nargs="+", help="HTML, WARC, text, JSON lines or Parquet; URLs of such"
-    )
+    parser.add_argument("files", metavar="FILE", nargs="+", help="HTML, WARC, text, JSON lines, Parquet; URLs of such")
     parser.add_argument("--out", required=True, metavar="FOLDER", help="where the documents go, as Parquet")
     parser.add_argument("--key", default="text", help="where JSON lines and Parquet have the text (default: text)")
     parser.add_argument("--html", action="store_true", help="texts of JSON lines and Parquet are HTML too")
     parser.add_argument("--language", default="en", help="ISO 639-1 code, or any (default: en)")
-    parser.add_argument(
-        "--filters",
-        nargs="*",
-        default=("gopher-quality", "gopher-repetition"),
-        metavar="FILTER",
-        help="gopher-quality, gopher-repetition, c4, fineweb (default: the first two)",
-    )
+    help = "gopher-quality, gopher-repetition, c4, fineweb (default: the first two)"
+    usual = ("gopher-quality", "gopher-repetition")
+    parser.add_argument("--filters", nargs="*", default=usual, metavar="FILTER", help=help)
     parser.add_argument("--like", nargs="+", default=(), metavar="FILE", help="texts as they should be, to classify by")
     parser.add_argument("--unlike", nargs="+", default=(), metavar="FILE", help="texts as they should not be")
-    help = "texts, of which no document may have 12 words in a row"
+    help = "texts; no document may have 12 words in a row of them"
     parser.add_argument("--benchmarks", nargs="+", default=(), metavar="FILE", help=help)
     parser.add_argument("--keep-duplicates", action="store_true", help="leave near duplicates in")
     parser.add_argument("--mask", action="store_true", help="mask e-mail and IP addresses, and phone numbers")
     parser.add_argument("--jobs", type=int, metavar="N", help="processes (default: one for each processor)")
 
     parser = add(parts, "prepare", prepare, "encode text of your own; the same command continues")
-    help = "text, JSON lines or Parquet, compressed or not; a folder"
-    parser.add_argument("texts", metavar="TEXT", nargs="+", help=help)
+    parser.add_argument("texts", metavar="TEXT", nargs="+", help="text, JSON lines, Parquet, also compressed; a folder")
     recipe_arguments(parser)
     parser.add_argument("--key", default="text", help="where JSON lines and Parquet have the text (default: text)")
 
-    for name, text, line in (
-        (
-            "chat",
-            "encode conversations, of which a model then learns the assistant's part alone",
-            "{\"messages\": …}, or ShareGPT's, Alpaca's or trl's rows",
-        ),
-        (
-            "preferences",
-            "encode pairs of answers: a model learns to prefer the first",
-            '{"prompt": …, "chosen": …, "rejected": …}',
-        ),
-        (
-            "prompts",
-            "encode prompts, whose answers a model draws and rewards judge",
-            '{"prompt": …} with other fields, as "answer" or "tests"',
-        ),
-    ):
-        parser = add(parts, name, functools.partial(talks, name), text)
-        parser.add_argument("files", metavar="FILE", nargs="+", help=f"JSON lines or Parquet, or a folder, of {line}")
-        parser.add_argument("--tokenizer", required=True, help="that of the model which is to learn them")
+    for name, examples in EXAMPLES.items():
+        parser = add(parts, name, functools.partial(encode_examples, name), examples.help)
+        help = f"JSON lines or Parquet, or a folder, of {examples.line}"
+        parser.add_argument("files", metavar="FILE", nargs="+", help=help)
+        parser.add_argument("--tokenizer", required=True, help="the tokenizer of the model that learns them")
         parser.add_argument("--out", required=True, metavar="FOLDER", help="where the token files go")
         help = "held-out share of the examples, by hash (default: 0.05)"
         parser.add_argument("--heldout", type=float, default=0.05, metavar="SHARE", help=help)
@@ -111,7 +119,7 @@ def recipe_arguments(parser: Parser, needs_tokenizer: bool = True) -> None:
     help = "share of documents cut to fill in the middle (default: 0)"
     parser.add_argument("--fim-rate", type=float, default=0.0, help=help)
     parser.add_argument("--fim-spm-rate", type=float, help="of those, share in the order SPM, not PSM (default: 0.5)")
-    parser.add_argument("--fim-seed", type=int, help="of which documents are cut, and where (default: 0)")
+    parser.add_argument("--fim-seed", type=int, help="seed of the cuts (default: 0)")
     parser.add_argument("--fim-tokens", nargs=3, metavar=("PREFIX", "MIDDLE", "SUFFIX"), help="its special tokens")
     parser.add_argument("--limit-bytes", type=int, least=1, metavar="N", help="stop after N bytes of text to train on")
     parser.add_argument("--num-threads", type=int, least=1, help="threads (default: one for each processor)")
@@ -149,15 +157,9 @@ def clean(options: argparse.Namespace) -> None:
     for path in (*options.files, *options.like, *options.unlike, *options.benchmarks):
         if "://" not in path and not Path(path).is_file():
             raise FileNotFoundError(f"there is no file {path}: name files")
-    recipe = Recipe(
-        language=None if options.language == "any" else options.language,
-        filters=tuple(options.filters),
-        like=tuple(options.like),
-        unlike=tuple(options.unlike),
-        benchmarks=tuple(options.benchmarks),
-        keep_duplicates=options.keep_duplicates,
-        mask=options.mask,
-    )
+    lists = {name: tuple(getattr(options, name)) for name in ("filters", "like", "unlike", "benchmarks")}
+    language = None if options.language == "any" else options.language
+    recipe = Recipe(language, **lists, keep_duplicates=options.keep_duplicates, mask=options.mask)
     reading = {"key": options.key, "html": options.html, "jobs": options.jobs}
     written, left_out = clean_files(options.files, options.out, recipe, **reading)
     print(f"{options.out}: {written:,} documents")
@@ -179,24 +181,24 @@ def prepare(options: argparse.Namespace) -> None:
     print(in_words(reached, options.out))
 
 
-def talks(command: str, options: argparse.Namespace) -> None:
+def encode_examples(command: str, options: argparse.Namespace) -> None:
     from lm.data import conversations
     from lm.interop.loading import chat_template
     from lm.tokenizer import load_tokenizer, read_text_config
 
-    path, (kind, examples, objective) = Path(options.tokenizer), TALKS[command]
+    path, examples = Path(options.tokenizer), EXAMPLES[command]
     template = chat_template(load_tokenizer(path), read_text_config(path.parent), options.end_of_text)
     context = options.context or context_of(path.parent)
     if context is None:
         raise ValueError("the model's context is not known: give --context, or the tokenizer in the model's folder")
     more: dict[str, Any] = {"context_length": context, "end_of_text": options.end_of_text, "heldout": options.heldout}
     more |= {"key": options.prompt} if command == "prompts" else {}
-    splits = conversations.prepare_rows(kind, options.files, template, options.out, **more)
+    splits = conversations.prepare_rows(examples.kind, options.files, template, options.out, **more)
     for split, count in splits.counts.items():
         tokens = f", {count.tokens:,} tokens" if command == "chat" else ""
         if tokens and count.tokens:
             tokens += f", {count.learned / count.tokens:.0%} of them learned, {count.padding:,} padding"
-        print(f"{options.out}/{split}: {count.examples:,} {examples}{tokens}")
+        print(f"{options.out}/{split}: {count.examples:,} {examples.word}{tokens}")
     for key, reason in (
         (conversations.CUT, f"longer than {splits.window:,} tokens, and cut after the last answer that fits"),
         (conversations.TOO_LONG, f"left out, because they have no room in {splits.window:,} tokens"),
@@ -207,7 +209,7 @@ def talks(command: str, options: argparse.Namespace) -> None:
             print(f"{reason}: {splits.left_out[key]:,}")
     if command == "chat" and template.stop:
         print("the tokenizer has no special tokens that mark turns: they are marked in text (### user, ### end)")
-    print(f"to learn them: lm train MODEL --data {options.out} --out RUN --train.objective {objective}")
+    print(f"to learn them: lm train MODEL --data {options.out} --out RUN --train.objective {examples.settings}")
 
 
 def context_of(folder: Path) -> int | None:
@@ -271,19 +273,13 @@ def recipe_of(options: argparse.Namespace, *, one_text: bool) -> tuple[Recipe, d
         raise ValueError(f"--heldout is a share of the text, at least 0 and less than 1, got {share}")
     tokenizer = load_tokenizer(options.tokenizer)
     end = end_of_text_of(tokenizer, options.end_of_text)
-    infill = None
+    infill, fim = None, {name: getattr(options, name) for name in FIM if getattr(options, name) is not None}
     if options.fim_rate:
-        infill = FillInTheMiddle.of(
-            tokenizer.special_tokens,
-            tuple(options.fim_tokens or NAMES),
-            rate=options.fim_rate,
-            spm_rate=0.5 if options.fim_spm_rate is None else options.fim_spm_rate,
-            seed=options.fim_seed or 0,
-        )
-    else:
-        for name in ("fim_spm_rate", "fim_seed", "fim_tokens"):
-            if getattr(options, name) is not None:
-                raise ValueError(f"--{name.replace('_', '-')} has no effect without --fim-rate: leave it out")
+        spm_rate, seed, names = (fim.get(name, default) for name, default in FIM.items())
+        rates = {"rate": options.fim_rate, "spm_rate": spm_rate, "seed": seed}
+        infill = FillInTheMiddle.of(tokenizer.special_tokens, tuple(names or NAMES), **rates)
+    elif fim:
+        raise ValueError(f"--{next(iter(fim)).replace('_', '-')} has no effect without --fim-rate: leave it out")
     limit = options.limit_bytes
     heldout_limit = None if limit is None else held_out_limit(limit)
     recipe = Recipe(tokenizer, end, share, limit, heldout_limit, infill, options.shard_tokens)

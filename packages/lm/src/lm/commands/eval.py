@@ -12,18 +12,16 @@ from typing import Any
 
 from lm.commands.cli import Commands, add, add_device, add_step, model_of
 
+OF_DATA = ("max_tokens", "stride")
 OF_TASKS = ("include", "out", "apply_chat_template", "fewshot_as_multiturn", "per_document")
 
 
 def register(commands: Commands) -> None:
-    text = "score texts with a model, or evaluate it on tasks"
-    parser = add(commands, "eval", evaluate, text)
+    parser = add(commands, "eval", evaluate, "score texts with a model, or evaluate it on tasks")
     parser.add_argument("run", metavar="RUN", help="the folder of a run, or another program's model")
     what = parser.add_mutually_exclusive_group(required=True)
-    help = "a token file (.npy), a folder, whose held-out files are scored, or a file of text"
-    what.add_argument("--data", help=help)
-    help = "tasks of EleutherAI's lm_eval by their names (needs the extra lm_eval)"
-    what.add_argument("--tasks", nargs="+", metavar="NAME", help=help)
+    what.add_argument("--data", help="a token file (.npy), a folder with held-out files, or a file of text, to score")
+    what.add_argument("--tasks", nargs="+", metavar="NAME", help="tasks of lm_eval (needs the extra lm_eval)")
     what.add_argument("--core", metavar="FOLDER", help="CORE's bundle of files: 22 tasks by their centred accuracy")
     parser.add_argument("--stride", type=int, help="tokens scored a window; fewer see more (default: the context)")
     add_step(parser)
@@ -45,12 +43,8 @@ def register(commands: Commands) -> None:
 
 def evaluate(options: argparse.Namespace) -> None:
     kind = "data" if options.data is not None else "core" if options.core is not None else "tasks"
-    others = {
-        "data": ("limit", *OF_TASKS),
-        "core": ("max_tokens", "stride", *OF_TASKS),
-        "tasks": ("max_tokens", "stride"),
-    }
-    for name in others[kind]:
+    useless = {"data": ("limit", *OF_TASKS), "core": (*OF_DATA, *OF_TASKS), "tasks": OF_DATA}
+    for name in useless[kind]:
         if getattr(options, name) is not None:
             raise ValueError(f"--{name.replace('_', '-')} has no effect with --{kind}: leave it out")
     if options.fewshot_as_multiturn and not options.apply_chat_template:
@@ -115,13 +109,13 @@ def on_tasks(model: Any, options: argparse.Namespace) -> None:
     manager = TaskManager(include_path=options.include)
     if unknown := [name for name in options.tasks if not manager.match_tasks([name])]:
         raise ValueError(f"expected the name of a task of lm_eval, got {unknown[0]!r}: see `lm_eval ls tasks`")
-    # Results are kept as they are computed, by the model that they are of, and read again.
+    # lm_eval keeps each result under the model's fingerprint, and reads it again.
     folder = options.out or (Path(options.run) / "evaluation" if is_run(options.run) else None)
     cache = None
     if folder is not None:
         Path(folder).mkdir(parents=True, exist_ok=True)
-        name = f"{model_fingerprint(model)[:16]}-{harness.tokenizer.fingerprint[:16]}"
-        cache = str(Path(folder) / f"{name}{'-chat' if options.apply_chat_template else ''}")
+        chat = "-chat" if options.apply_chat_template else ""
+        cache = str(Path(folder, f"{model_fingerprint(model)[:16]}-{harness.tokenizer.fingerprint[:16]}{chat}"))
     results = lm_eval.simple_evaluate(
         harness,
         tasks=options.tasks,

@@ -25,10 +25,8 @@ BASE = "base"  # the variant without a change
 
 
 def register(commands: Commands) -> None:
-    text = (
-        "many runs in which settings are varied: a setting with several values, as --train.learning_rate 1e-3,2e-3, "
-        "is tried with each, all combinations of them; --variant adds single changes"
-    )
+    text = "many runs that differ in settings: one with several values, as --train.learning_rate 1e-3,2e-3, is tried "
+    text += "with each, all combinations of them; --variant adds single changes"
     parser = add(commands, "experiment", experiment, text, takes_settings=True)
     run_arguments(parser)
     help = "settings that are tried alone, in one argument; may be given again: --variant model.ffn=silu"
@@ -36,14 +34,12 @@ def register(commands: Commands) -> None:
 
 
 def run_arguments(parser: Parser) -> None:
-    help = f"a TOML file, or a preset: {', '.join(presets())}"
-    parser.add_argument("config", metavar="CONFIG", help=help)
+    parser.add_argument("config", metavar="CONFIG", help=f"a TOML file, or a preset: {', '.join(presets())}")
     parser.add_argument("--data", action="append", help="as for `lm train`")
     parser.add_argument("--out", required=True, metavar="FOLDER", help="the runs, a folder each, and report.html")
-    help = "runs at a time, sharing the processors (default: 1)"
-    parser.add_argument("--jobs", type=int, least=1, default=1, metavar="N", help=help)
-    parser.add_argument("--device", choices=DEVICES, help="where the runs compute (default: that of the configuration)")
-    parser.add_argument("--dtype", choices=PRECISIONS, help="their precision (default: that of the configuration)")
+    parser.add_argument("--jobs", type=int, least=1, default=1, metavar="N", help="runs at a time (default: 1)")
+    parser.add_argument("--device", choices=DEVICES, help="where the runs compute (default: as configured)")
+    parser.add_argument("--dtype", choices=PRECISIONS, help="their precision (default: as configured)")
     parser.add_argument("--seeds", type=int, least=1, default=3, metavar="N", help="runs of each variant (default: 3)")
     parser.add_argument("--quiet", action="store_true", help="no live lines")
 
@@ -51,8 +47,8 @@ def run_arguments(parser: Parser) -> None:
 def experiment(options: argparse.Namespace) -> None:
     from lm.experiments import grid
 
-    changed = {"device": options.device, "precision": options.dtype}
-    changed = {name: value for name, value in changed.items() if value is not None}
+    named = ("device", options.device), ("precision", options.dtype)
+    changed = {name: value for name, value in named if value is not None}
     trials = list[grid.Trial]()
     for name, settings in dict(variants_of(options.settings, options.variant)).items():
         model, config = configuration(options.config, settings)

@@ -16,10 +16,8 @@ def register(commands: Commands) -> None:
     help = "a folder with the adapters alone that the run trained, as PEFT loads them beside the model they began with"
     target.add_argument("--adapter", metavar="FOLDER", help=help)
     target.add_argument("--page", metavar="FILE.html", help="a file that a browser opens: it holds and runs the model")
-    help = (
-        "dtype of the weights: fp32 (default) or bf16 in a folder, also fp16 (default), q8_0 and q4_k_m in a "
-        ".gguf; fp16 (default) or int8 in a page"
-    )
+    help = "dtype of the weights: fp32 (default) or bf16 in a folder, also fp16 (default), q8_0 and q4_k_m in a .gguf; "
+    help += "fp16 (default) or int8 in a page"
     parser.add_argument("--dtype", choices=("fp32", "fp16", "bf16", "q8_0", "q4_k_m", "int8"), help=help)
     parser.add_argument("--shard-bytes", type=int, help="split weights above this size into files (default: 5 billion)")
     parser.add_argument("--tokenizer", help="a tokenizer file (default: the model's own)")
@@ -40,7 +38,7 @@ def export(options: argparse.Namespace) -> None:
     from lm.interop.peft import to_peft
     from lm.page.export import to_page
 
-    # The kind of target, and the options that have no effect on it.
+    # Each kind of target refuses the options that have no effect on it.
     is_gguf, useless = str(options.out).endswith(".gguf"), tuple[str, ...]()
     if options.page is not None:
         target, useless = "--page", ("shard_bytes", "check", "push")

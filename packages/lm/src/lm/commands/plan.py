@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import Any
 
 from lm.commands.cli import Commands, add
 from lm.commands.configuration import configuration, data_of, presets
-
-if TYPE_CHECKING:
-    from accounting import Breakdown, TrainingMemory
 
 
 def register(commands: Commands) -> None:
@@ -44,7 +41,7 @@ def plan(options: argparse.Namespace) -> None:
     def row(name: str, value: str, note: str = "") -> None:
         print(f"{name:38}{value:>22}  {note}".rstrip())
 
-    def rows(name: str, parts: Breakdown | TrainingMemory, note: str = "") -> None:
+    def rows(name: str, parts: Any, note: str = "") -> None:
         row(name, f"{int(parts.total):,}", note)
         for part, value in parts.items():
             if value:
@@ -53,11 +50,8 @@ def plan(options: argparse.Namespace) -> None:
     rows("parameters", parameters(shape))
     row("forward FLOPs a token", f"{int(forward_flops(shape, pairs='causal').total) // context:,}", "causal, exact")
     row("training FLOPs a step", f"{flops:,}", f"{tokens:,} tokens")
-    row(
-        "training FLOPs in all",
-        f"{flops * config.steps:,}",
-        f"{config.steps:,} steps, {config.steps * tokens:,} tokens",
-    )
+    note = f"{config.steps:,} steps, {config.steps * tokens:,} tokens"
+    row("training FLOPs in all", f"{flops * config.steps:,}", note)
     micro = config.micro_batch_size or config.batch_size
     if budget.memory_is_counted(model, config):
         counted = budget.policy(model, config, device, accumulate=micro < config.batch_size)

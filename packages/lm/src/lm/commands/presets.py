@@ -26,9 +26,7 @@ def show(options: argparse.Namespace) -> None:
         model, train = configuration(name, [])
         shape = f"{model.num_layers} layers of {model.d_model}, context {model.context_length:,}"
         sequences = train.steps * train.batch_size
-        budget = (
-            f"{sequences * model.context_length:9.2e} tokens, "
-            f"{sequences * int(training_flops(model.shape(), pairs='causal').total):8.2e} FLOPs"
-        )
+        flops = sequences * int(training_flops(model.shape(), pairs="causal").total)
+        budget = f"{sequences * model.context_length:9.2e} tokens, {flops:8.2e} FLOPs"
         print(f"{name:26}{int(parameters(model.shape()).total):>14,} parameters {budget}  {shape}")
     print("`lm presets NAME` shows every setting of one.")

@@ -24,32 +24,25 @@ UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def register(commands: Commands) -> None:
-    text = (
-        "answer OpenAI's clients (/v1/completions, /v1/chat/completions, /v1/responses, /v1/embeddings) and "
-        "Anthropic's (/v1/messages), with a page to talk to the model, /health and /metrics"
-    )
+    text = "answer OpenAI's clients (/v1/completions, /v1/chat/completions, /v1/responses, /v1/embeddings) and "
+    text += "Anthropic's (/v1/messages), with a page to talk to the model, /health and /metrics"
     parser = add(commands, "serve", serve, text)
     add_model(parser)
     help = "folders of PEFT's adapters of the model, by the names that clients choose them by"
     parser.add_argument("--adapters", nargs="+", default=[], metavar="NAME=FOLDER", help=help)
     parser.add_argument("--name", help="what clients call the model (default: the folder's name)")
     parser.add_argument("--host", default="127.0.0.1", help="127.0.0.1, this machine alone, if not given")
-    parser.add_argument(
-        "--port", type=int, least=0, most=65535, default=8000, help="0: any that is free (default: 8000)"
-    )
+    parser.add_argument("--port", type=int, least=0, most=65535, default=8000, help="0: any free one (default: 8000)")
     parser.add_argument("--rows", type=int, least=1, default=8, help="texts decoded together (default: 8)")
     parser.add_argument("--waiting", type=int, least=1, default=32, help="texts in the queue, then 429 (default: 32)")
     parser.add_argument("--max-new-tokens", type=int, least=1, help="of an answer, the most (default: the context)")
-    parser.add_argument(
-        "--context", type=int, least=1, help="most tokens of a text (default: the model's, if they fit)"
-    )
+    parser.add_argument("--context", type=int, least=1, help="most tokens of a text (default: all that fit)")
     help = "of keys and values, as 4G; the youngest texts wait while it is full (default: half)"
     parser.add_argument("--memory", type=memory, help=help)
     parser.add_argument("--api-key-file", metavar="FILE", help="a file with the key that clients need, or LM_API_KEY")
     parser.add_argument("--cors", action="append", default=[], metavar="ORIGIN", help="of allowed pages; '*' for all")
     parser.add_argument("--allow-host", action="append", default=[], metavar="NAME", help="a host name of this server")
-    help = "seconds that answers have to end after Ctrl-C or SIGTERM (default: 10)"
-    parser.add_argument("--grace", type=int, default=10, help=help)
+    parser.add_argument("--grace", type=int, default=10, help="seconds to end answers after Ctrl-C (default: 10)")
     parser.add_argument("--no-access-log", action="store_true", help="no line for each request")
 
 
@@ -97,8 +90,8 @@ def serve(options: argparse.Namespace) -> None:
     except SystemExit:  # uvicorn has said why
         message = f"{options.host} port {options.port} is not free or not of this machine: name another with --port"
         raise Ended(f"{message} or --host", FAILED) from None
-    # Or a token waits until the client acknowledges the one before, which it may delay for 40 ms. Connections inherit
-    # it; asyncio sets it only where a socket names its protocol, which uvicorn's does not.
+    # Otherwise a token waits until the client acknowledges the one before, up to 40 ms. Connections inherit the option;
+    # asyncio sets it only where a socket names its protocol, and uvicorn's does not.
     bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     bound.listen(config.backlog)  # who connects from now on waits until the server runs, and is not refused
     host = f"[{options.host}]" if ":" in options.host else options.host
@@ -106,7 +99,7 @@ def serve(options: argparse.Namespace) -> None:
         print(f"texts have {context:,} of the model's {model.config.context_length:,} tokens", flush=True)
     print(f"{name} answers at http://{host}:{bound.getsockname()[1]} (the page) and /v1; Ctrl-C ends it", flush=True)
     print(f"decoding {engine.batch.decoder.how}", flush=True)
-    # Or a garbage collection looks through all that is loaded, for tenths of a second in which every stream waits.
+    # Otherwise a garbage collection looks through all that is loaded, for tenths of a second, and every stream waits.
     gc.collect()
     gc.freeze()
     runner.run(sockets=[bound])
@@ -141,8 +134,7 @@ def context_of(model: Transformer, requested: int | None, memory: int | None, ba
 
 def api_key(path: str | None) -> str | None:
     """The key that clients need: out of a file, or of LM_API_KEY. ValueError: the file has none."""
-    if path is None:
-        return os.environ.get("LM_API_KEY") or None
-    if key := Path(path).read_text(encoding="utf-8").strip():
-        return key
-    raise ValueError(f"{path} holds no key: write one into it")
+    key = os.environ.get("LM_API_KEY") if path is None else Path(path).read_text(encoding="utf-8").strip()
+    if path is not None and not key:
+        raise ValueError(f"{path} holds no key: write one into it")
+    return key or None

@@ -21,20 +21,15 @@ FAILED = 1
 
 
 def register(commands: Commands) -> None:
-    text = (
-        "train a model, continue a run, or fine-tune another one; settings of the configuration are "
-        "--section.key value, as --model.num_layers 8 or --train.steps 1000"
-    )
+    text = "train a model, continue a run, or fine-tune another one; settings of the configuration are "
+    text += "--section.key value, as --model.num_layers 8 or --train.steps 1000"
     parser = add(commands, "train", train, text, takes_settings=True)
-    help = (
-        f"a TOML file; a preset: {', '.join(presets())}; or a model to begin with: the folder of another run, whose "
-        f"settings hold too, or another program's model, or hf://OWNER/NAME"
-    )
+    help = f"a TOML file; a preset: {', '.join(presets())}; or a model to begin with: the folder of another run, whose "
+    help += "settings hold too, or another program's model, or hf://OWNER/NAME"
     parser.add_argument("config", metavar="CONFIG", nargs="?", help=help)
     help = "in place of CONFIG, this many blocks: width, heads, learning rate, batch and tokens follow (see lm.depth)"
     parser.add_argument("--depth", metavar="N", type=int, help=help)
-    help = "a folder of token files; or several sets, each as --data NAME=FOLDER@WEIGHT"
-    parser.add_argument("--data", action="append", help=help)
+    parser.add_argument("--data", action="append", help="a folder of token files; or sets, each as NAME=FOLDER@WEIGHT")
     parser.add_argument("--out", required=True, help="the folder of the run")
     parser.add_argument("--tokenizer", help="the tokenizer that made the data, kept in the run for `lm generate`")
     help = "go on from a checkpoint of another run, weights and optimizer, with settings that may differ"

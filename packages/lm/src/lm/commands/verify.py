@@ -45,7 +45,7 @@ def verify(options: argparse.Namespace) -> None:
 
 
 def replayed(run_dir: Path, data: Any, first: int, last: int) -> Iterator[str]:
-    """Train the steps after `first` up to `last` again; yield what is not as the run has it."""
+    """Train the steps after `first` up to `last` again; yield each difference from the run."""
     import torch
 
     from lm.device import Processes

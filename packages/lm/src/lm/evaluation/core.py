@@ -34,7 +34,7 @@ class CoreTask:
 
     label: str
     kind: str  # "multiple_choice", "schema" (one continuation of several contexts) or "language_modeling"
-    items: tuple[Mapping[str, Any], ...]  # objects of its file, in the order in which they are evaluated
+    items: tuple[Mapping[str, Any], ...]  # objects of its file, in the order of evaluation
     examples: int  # other items that stand before each
     delimiter: str  # between a question and its answer
     baseline: float  # accuracy of guessing
@@ -98,30 +98,30 @@ def evaluate_core(
         with progress_bar(task.label, len(task.items), "item", disable=not progress) as bar:
             for start in range(0, len(task.items), AT_ONCE):
                 numbers = range(start, min(start + AT_ONCE, len(task.items)))
-                right += sum(answers_right(model, tokenizer, task, numbers))
+                right += answers_right(model, tokenizer, task, numbers)
                 bar.update(len(numbers))
         accuracies[task.label] = right / len(task.items)
     centred = {task.label: (accuracies[task.label] - task.baseline) / (1 - task.baseline) for task in tasks}
     return CoreScore(accuracies, centred)
 
 
-def answers_right(model: Transformer, tokenizer: Any, task: CoreTask, numbers: Sequence[int]) -> list[bool]:
-    """True for each of these items that the model answers right.
+def answers_right(model: Transformer, tokenizer: Any, task: CoreTask, numbers: Sequence[int]) -> int:
+    """Number of these items that the model answers right.
 
     A choice is right if the mean loss of its tokens is the least, a continuation if all its tokens are the likeliest.
     """
     requests = [requests_of(tokenizer, task, number, model.config.context_length) for number in numbers]
     scores = iter(likelihoods(model, [one for each in requests for one in each if one.ids]))
-    results = []
+    right = 0
     for number, each in zip(numbers, requests, strict=True):
         scored = [next(scores) if one.ids else None for one in each]
         if task.kind == "language_modeling":
-            results.append(all(score is not None and score.greedy for score in scored))
+            right += all(score is not None and score.greedy for score in scored)
             continue
-        # A choice that another one begins with has no tokens of its own, and as mean loss a NaN.
+        # A choice that another one begins with has no tokens of its own, and its mean loss is NaN.
         losses = [score.nats / len(one.ids) if score else float("nan") for one, score in zip(each, scored, strict=True)]
-        results.append(losses.index(min(losses)) == task.items[number]["gold"])
-    return results
+        right += losses.index(min(losses)) == task.items[number]["gold"]
+    return right
 
 
 def requests_of(tokenizer: Any, task: CoreTask, number: int, context_length: int) -> list[Request]:

@@ -112,7 +112,7 @@ class Harness(LM):  # type: ignore[misc]  # lm_eval has no types here, and need 
                 sequence = batch.add(**self.settings_of(context, settings))
                 stop = [until] if isinstance(until, str) else [each for each in until if each]
                 writers[sequence] = number, StreamDecoder(self.tokenizer, stop)
-            # One step of all texts; a stop string ends one early.
+            # All texts take a step; a stop string ends one early.
             for sequence, token in batch.step():
                 number, writer = writers[sequence]
                 texts[number] += "" if token is None else writer.feed(token)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from lm.data import windows_of
 from lm.families.parts import FamilyConfig
+from lm.generation.decoder import without_training
 from lm.generation.kv_cache import LayerStore
 from lm.model import Transformer
 from lm.tokenizer import BEGINS, prompt_ids
@@ -63,18 +64,14 @@ def likelihoods(model: Transformer, requests: Sequence[Request], *, budget: int 
                 raise ValueError(f"id {number} is outside the model's vocabulary of {size}: use its own tokenizer")
     context = model.config.context_length
     owned = [(owner, piece) for owner, one in enumerate(requests) for piece in split_to_context(one, context)]
-    was_training = model.training
-    model.eval()
     nats, greedy = [0.0] * len(requests), [True] * len(requests)
-    try:
+    with without_training(list(model.modules())):
         for index, likelihood in score(model, [piece for _, piece in owned], budget):
             owner = owned[index][0]
             if not math.isfinite(likelihood.nats):
                 raise ValueError(f"the model's likelihoods are not numbers ({likelihood.nats}): its training diverged")
             nats[owner] += likelihood.nats
             greedy[owner] &= likelihood.greedy
-    finally:
-        model.train(was_training)
     return [Likelihood(n, g) for n, g in zip(nats, greedy, strict=True)]
 
 
@@ -96,7 +93,7 @@ def score(model: Transformer, requests: Sequence[Request], budget: int) -> Itera
     # Rotations that depend on the length of a text allow neither padding nor a shared beginning.
     if isinstance(model.config, FamilyConfig) and model.config.rope_depends_on_length:
         budget, beginnings = 0, {(index,): [index] for index in range(len(requests))}
-    # Requests with a beginning of their own, as rows as long as the longest.
+    # Requests with a beginning of their own are rows, padded to the longest.
     alone = [indices[0] for indices in beginnings.values() if len(indices) == 1]
     alone.sort(key=lambda index: len(requests[index]))
     for group in batches(alone, lambda group: len(group) * max(len(requests[index]) for index in group), budget):
@@ -104,7 +101,7 @@ def score(model: Transformer, requests: Sequence[Request], budget: int) -> Itera
         states = model.hidden(padded([one[:-1] for one in ids], model))
         begins = [len(requests[index].before) - 1 for index in group]
         yield from zip(group, judge(model, states, begins, [requests[index].ids for index in group]), strict=True)
-    # Requests with a beginning in common: beginnings of one length go through the model together, and once.
+    # Beginnings that several requests share go through the model once, those of one length together.
     together = sorted((before for before, indices in beginnings.items() if len(indices) > 1), key=len)
 
     def size_of(group: Sequence[tuple[int, ...]]) -> int:
@@ -145,16 +142,15 @@ def continued(
 
     The prefixes are of one length, and each goes through the model once.
     """
-    config, weight, size = model.config, next(model.parameters()), len(prefixes[0])
-    shape = len(prefixes), config.kv_heads, size, config.head_width
-    stores = [LayerStore(weight.new_empty(shape), weight.new_empty(shape), 0) for _ in range(config.num_layers)]
+    config, weight = model.config, next(model.parameters())
+    nothing = weight.new_empty(len(prefixes), config.kv_heads, 0, config.head_width)
+    stores = [LayerStore(nothing, nothing) for _ in range(config.num_layers)]
     states = model.hidden(padded(prefixes, model), cache=[*stores])[parents, -1:]  # (len(ids), 1, d_model)
     rest = padded([one[:-1] for one in ids], model)
     if not rest.shape[1]:
         return states
-    room = (0, 0, 0, rest.shape[1])  # after the positions that are filled
-    grown = [LayerStore(F.pad(s.keys[parents], room), F.pad(s.values[parents], room), size) for s in stores]
-    return torch.cat((states, model.hidden(rest, start=size, cache=[*grown])), 1)
+    copies = [LayerStore(store.keys[parents], store.values[parents]) for store in stores]
+    return torch.cat((states, model.hidden(rest, start=len(prefixes[0]), cache=[*copies])), 1)
 
 
 def judge(
@@ -212,7 +208,7 @@ def pair_request(tokenizer: Any, context: str, ending: str, *, is_chat: bool = F
 def seam_nats(model: Transformer, token_bytes: Sequence[bytes], before: Sequence[int], seam: bytes) -> float:
     """-log of the probability that what a model writes after `before` begins with the bytes of a seam.
 
-    That is the sum over the sequences of tokens of which only the last reaches the end of the seam: they exclude each
+    That is the sum over the sequences of tokens whose last one alone reaches the end of the seam: they exclude each
     other, and whatever begins with the seam begins with one of them. Those of less than NEGLIGIBLE are left out.
     """
     total, open_ones = 0.0, [(tuple(before), seam, 1.0)]
@@ -231,8 +227,8 @@ def seam_nats(model: Transformer, token_bytes: Sequence[bytes], before: Sequence
 def pair_likelihoods(
     model: Transformer, tokenizer: Any, pairs: Sequence[tuple[str, str]], *, is_chat: bool = False
 ) -> list[Likelihood]:
-    """The likelihood of each ending after its context, by bytes: of the tokens of the whole text, given that what is
-    written begins with the context. An empty ending is certain.
+    """The likelihood of each ending after its context, by bytes: of the tokens of the whole text, given that the
+    text begins with the context. An empty ending is certain.
     """
     requests = [pair_request(tokenizer, *pair, is_chat=is_chat) for pair in pairs]
     scores, special = likelihoods(model, [one.request for one in requests]), set(tokenizer.special_tokens.values())
@@ -246,13 +242,11 @@ def pair_likelihoods(
     def of_seam(before: tuple[int, ...], seam: bytes) -> float:
         return seam_nats(model, token_bytes(), before, seam)
 
-    was_training = model.training
-    model.eval()
     results = list[Likelihood]()
-    for score, one, (_, ending) in zip(scores, requests, pairs, strict=True):
-        nats = score.nats - (of_seam(one.request.before, one.seam) if one.seam and ending else 0.0)
-        results.append(Likelihood(nats, score.greedy) if ending else Likelihood(0.0, True))
-    model.train(was_training)
+    with without_training(list(model.modules())):
+        for score, one, (_, ending) in zip(scores, requests, pairs, strict=True):
+            nats = score.nats - (of_seam(one.request.before, one.seam) if one.seam and ending else 0.0)
+            results.append(Likelihood(nats, score.greedy) if ending else Likelihood(0.0, True))
     return results
 
 

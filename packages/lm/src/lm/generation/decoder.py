@@ -8,9 +8,10 @@ package's attention kernel runs, a step is replayed as a graph, since calling to
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -18,7 +19,6 @@ from torch import Tensor, nn
 from lm.attention import decodes
 from lm.families.experts import Experts
 from lm.families.parts import FamilyConfig
-from lm.generation.graph_step import GraphSteps
 from lm.generation.kv_cache import PAGE, Cache, PagedLayer, Step, StepLayer
 from lm.model import LayerCache, Transformer
 from lm.ops.cpu.describe import is_plain
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 # Tokens of a prompt that are read at once: few on a CPU, so that other sequences hardly wait for their next token.
 CHUNK_SIZE = {"cpu": 2 * PAGE}
 CHUNK_SIZE_ELSEWHERE = 8 * PAGE
+Logits = Callable[[Tensor, Step], Tensor]  # of the texts whose tokens a step appends, (batch, vocab_size)
 
 
 class NoPages(MemoryError):
@@ -191,20 +192,14 @@ class Decoder:
     def _grow(self, row: int, tokens: int) -> None:
         if not self.cache.grow(row, tokens):
             cache = self.cache
-            raise NoPages(
-                f"the keys and values of all texts fill the {cache.pages * cache.page_bytes:,} bytes that there are "
-                f"for them: give more memory, or ask for shorter texts"
-            )
+            size = cache.pages * cache.page_bytes
+            raise NoPages(f"keys and values fill all of their {size:,} bytes: give more memory, or shorter texts")
 
     def _step_in_torch(self, tokens: Sequence[int], rows: Sequence[int], positions: list[int]) -> Tensor:
         cache, end, device = self.cache, max(positions) + 1, self.device
         at = torch.tensor(positions, device=device)  # (batch,)
-        slots = torch.stack(
-            [
-                F.pad(cache.slots(row, 0, position + 1), (0, end - position - 1))
-                for row, position in zip(rows, positions, strict=True)
-            ]
-        )  # (batch, end)
+        each = [cache.slots(row, 0, position + 1) for row, position in zip(rows, positions, strict=True)]
+        slots = torch.stack([F.pad(of_row, (0, end - len(of_row))) for of_row in each])  # (batch, end)
         new = slots.gather(1, at[:, None])[:, 0]
         pages = None
         if self.has_kernel:
@@ -226,7 +221,7 @@ class Decoder:
             if type(model).forward is Transformer.forward and is_plain(model):
                 hidden = model.hidden(ids, start=start, cache=cache)
                 last = hidden[0] if every else hidden[:, -1]  # (batch or length, d_model)
-                # Of one sequence a vector: on a CPU torch multiplies a matrix by one faster than by one row.
+                # One sequence gives a vector, which a CPU multiplies faster than a matrix of one row.
                 return model.logits(last) if len(last) > 1 else model.logits(last[0])[None]
             logits: Tensor = model(ids, start=start, cache=cache)
             return logits[0] if every else logits[:, -1]
@@ -243,3 +238,81 @@ def without_training(modules: Sequence[nn.Module]) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
+
+
+class GraphSteps:
+    """The steps of a decoder: a graph for 1, 2, 4, 8 … texts, each recorded when it is first used.
+
+    It serves fewer texts by computing the first of them several times, with the same result.
+    """
+
+    def __init__(self, cache: Cache, device: torch.device, logits: Logits) -> None:
+        self.about = cache, device, logits
+        self.recorded: dict[int, RecordedStep] = {}
+        self.pool = torch.cuda.graph_pool_handle()
+
+    def __call__(self, tokens: Sequence[int], rows: Sequence[int], positions: list[int]) -> tuple[Tensor, list[int]]:
+        """As Decoder.step, and the likeliest token of each text, below 0 where there is none."""
+        batch = len(tokens)
+        size = 1 << (batch - 1).bit_length()
+        step = self.recorded.get(size)
+        if step is None:
+            step = RecordedStep(*self.about, size)
+            step.fill(tokens, rows, positions)
+            step.record(self.pool)
+            self.recorded[size] = step
+        step.fill(tokens, rows, positions)
+        step.graph.replay()
+        return step.logits[:batch], step.likeliest[:batch].tolist()
+
+
+class RecordedStep:
+    """A step of `batch` texts, as a graph once it is recorded, and the memory that it reads and writes.
+
+    Attributes:
+        inputs: int64 (batch, 3 + pages): token, position and slot of each text, then the pages of its row.
+        logits: (batch, vocab_size).
+        likeliest: int64 (batch,), as Decoder's.
+    """
+
+    graph: torch.cuda.CUDAGraph
+    logits: Tensor
+    likeliest: Tensor
+
+    def __init__(self, cache: Cache, device: torch.device, logits: Logits, batch: int) -> None:
+        self.cache, self.device, self.logits_of, self.batch = cache, device, logits, batch
+        self.host = np.zeros((batch, 3 + cache.table.shape[1]), dtype=np.int64)
+        self.inputs = torch.zeros(self.host.shape, dtype=torch.int64, device=device)
+
+    def fill(self, tokens: Sequence[int], rows: Sequence[int], positions: list[int]) -> None:
+        """Hands in the texts of the next step, the first of them again for every one that is lacking."""
+        page, count = self.cache.page, len(tokens)
+        at, pages = np.asarray(positions), self.cache.table[np.asarray(rows)]
+        self.host[:count, 0] = tokens
+        self.host[:count, 1] = at
+        self.host[:count, 2] = pages[np.arange(count), at // page] * page + at % page
+        self.host[:count, 3:] = pages
+        self.host[count:] = self.host[0]
+        self.inputs.copy_(torch.from_numpy(self.host))
+
+    def record(self, pool: Any) -> None:
+        """Takes the step twice, so that every kernel is compiled and every library ready, and then records it."""
+        with torch.cuda.device(self.device):
+            # torch requires another stream than the usual one before a graph is recorded.
+            stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                for _ in range(2):
+                    self.run()
+            torch.cuda.current_stream().wait_stream(stream)
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph, pool=pool):
+                self.logits, self.likeliest = self.run()
+
+    @torch.inference_mode()
+    def run(self) -> tuple[Tensor, Tensor]:
+        """The operations: logits and likeliest."""
+        tokens, at, new = self.inputs[:, 0], self.inputs[:, 1], self.inputs[:, 2]
+        logits = self.logits_of(tokens, Step(new, at, None, self.inputs[:, 3:]))
+        best, place = logits.max(-1)
+        return logits, torch.where(best > -torch.inf, place, -1)

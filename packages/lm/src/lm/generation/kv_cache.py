@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,22 +20,19 @@ from lm.model import Attend, Transformer
 PAGE = 64  # tokens
 HUGE = 2 << 20  # bytes of the pages that a CPU's system gives to large blocks of memory
 SHARE = 2  # a cache takes at most 1 / SHARE of the memory, if no size is given
-Key = tuple[int, tuple[int, ...]]  # the number of the chunk before it, and the ids of a chunk
 
 
 class LayerStore:
-    """Keys and values of one layer: (batch, kv_heads, capacity, head_dim) each, filled up to position `length`."""
+    """Keys and values of one layer, (batch, kv_heads, length, head_dim) each."""
 
-    def __init__(self, keys: Tensor, values: Tensor, length: int) -> None:
-        self.keys, self.values, self.length = keys, values, length
+    def __init__(self, keys: Tensor, values: Tensor) -> None:
+        self.keys, self.values, self.length = keys, values, keys.shape[2]
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, sliding_window: int | None, attend: Attend = attention) -> Tensor:
         """Append k, v (batch, kv_heads, seq, head_dim) and return attention of q to all positions so far."""
-        start, end = self.length, self.length + k.shape[2]
-        self.keys[:, :, start:end] = k
-        self.values[:, :, start:end] = v
-        self.length = end
-        return attend(q, self.keys[:, :, :end], self.values[:, :, :end], sliding_window=sliding_window)
+        self.keys, self.values = torch.cat((self.keys, k), 2), torch.cat((self.values, v), 2)
+        self.length = self.keys.shape[2]
+        return attend(q, self.keys, self.values, sliding_window=sliding_window)
 
 
 class PagedLayer:
@@ -55,7 +51,7 @@ class PagedLayer:
         self.store[0].index_copy_(1, new, k[0])
         self.store[1].index_copy_(1, new, v[0])
         if begin:
-            # Copies even where the pages are in order: the last bits of a product may depend on alignment.
+            # It copies even pages in order, as the last bits of a product may depend on alignment.
             k, v = self.store.index_select(2, self.slots).unsqueeze(1).unbind(0)
         return attend(q, k, v, sliding_window=sliding_window)
 
@@ -101,7 +97,7 @@ class Step:
     Args:
         new: Slots of the new tokens, (batch,).
         positions: Positions of the new tokens, (batch,).
-        slots: Slots of all positions of each sequence, (batch, seen), padded at the end; None: those of `pages`.
+        slots: Slots of all positions of each sequence, (batch, seen), padded at the end; None: the slots of `pages`.
         pages: Pages of each sequence, (batch, pages), for the attention kernel; None on devices without it.
         all_seen: True if every sequence fills its slots, so that nothing of them is hidden but by a window.
     """
@@ -110,17 +106,15 @@ class Step:
         self, new: Tensor, positions: Tensor, slots: Tensor | None, pages: Tensor | None, all_seen: bool = False
     ) -> None:
         self.new, self.positions, self.pages, self.all_seen = new, positions, pages, all_seen
-        self.own_slots = slots
+        if slots is not None:
+            self.slots = slots
         self.biases = dict[int | None, Tensor | None]()  # by window
 
-    @property
+    @functools.cached_property
     def slots(self) -> Tensor:
         """Slots of all positions of each sequence, (batch, seen)."""
-        if self.own_slots is None:
-            assert self.pages is not None
-            places = torch.arange(PAGE, device=self.pages.device)
-            self.own_slots = (self.pages[:, :, None] * PAGE + places).flatten(1)
-        return self.own_slots
+        assert self.pages is not None
+        return (self.pages[:, :, None] * PAGE + torch.arange(PAGE, device=self.pages.device)).flatten(1)
 
     def visible(self, sliding_window: int | None) -> Tensor:
         """True where the new token sees a position, (batch, 1, 1, seen)."""
@@ -140,7 +134,7 @@ class Step:
 class Cache:
     """Keys and values of all layers for `rows` texts of up to `capacity` tokens, in pages of PAGE tokens.
 
-    All pages are one block of memory, which a CPU's system fills with memory as it is first written to. A page may be
+    All pages are one block of memory, which a CPU's system fills with memory when it is first written to. A page may be
     in several texts that begin alike, and in shared prefixes: `users` counts them, and a page without one is free.
 
     Token t of a row lies in slot table[row, t // page] * page + t % page of `store` (layers, 2, kv_heads, slots,
@@ -192,10 +186,7 @@ class Cache:
 
     def grow(self, row: int, tokens: int) -> bool:
         """Give a row pages for this number of tokens; False, and nothing is changed, if too few are free."""
-        if tokens <= self.page_counts[row] * PAGE:
-            return True
-        lacks = self.lacks(row, tokens)
-        if lacks > len(self.free):
+        if (lacks := self.lacks(row, tokens)) > len(self.free):
             return False
         self.share(row, [self.free.pop() for _ in range(lacks)])
         return True
@@ -237,13 +228,16 @@ class Cache:
         return self.table_begin + row * self.table.strides[0]
 
 
-@dataclass
+@dataclass(eq=False)
 class Chunk:
-    """A chunk with its pages in the cache; followers: number of child chunks."""
+    """A chunk with its pages in the cache and the chunk before it, None for the first; followers: its child chunks."""
 
-    number: int
     pages: list[int]
+    parent: Chunk | None
     followers: int = 0
+
+
+Key = tuple[Chunk | None, tuple[int, ...]]  # the chunk before it, and the ids of a chunk
 
 
 class Prefixes:
@@ -258,16 +252,13 @@ class Prefixes:
         assert size % cache.page == 0
         self.cache, self.size = cache, size
         self.chunks = OrderedDict[Key, Chunk]()  # those used last at the end
-        self.by_number = dict[int, Key]()
-        self.numbers = itertools.count(1)
 
-    def take(self, row: int, ids: Sequence[int], before: int) -> int:
+    def take(self, row: int, ids: Sequence[int], before: Chunk | None) -> Chunk | None:
         """Add the chunks of `ids` that are here to a row of whole chunks; at least one token is left to read.
 
-        before: the number of the row's last chunk, 0 if it has none. Return that number after the call.
+        before: the row's last chunk, None if it has none. Return its last chunk after the call.
         """
-        used = list[Key]()
-        at = self.cache.lengths[row]
+        used, at = list[Key](), self.cache.lengths[row]
         while at + self.size < len(ids):
             key = before, tuple(ids[at : at + self.size])
             chunk = self.chunks.get(key)
@@ -275,34 +266,33 @@ class Prefixes:
                 break
             self.cache.share(row, chunk.pages)
             used.append(key)
-            before, at = chunk.number, at + self.size
+            before, at = chunk, at + self.size
         self.cache.lengths[row] = at
-        for key in reversed(used):  # a beginning is used later than what follows it, and so goes later
+        for key in reversed(used):  # a beginning is used later than its continuation, and so goes later
             self.chunks.move_to_end(key)
         return before
 
-    def keep(self, row: int, ids: Sequence[int], begin: int, before: int) -> int:
-        """Keep the chunk that a row has read at `begin`, unless another text read the same meanwhile; its number."""
+    def keep(self, row: int, ids: Sequence[int], begin: int, before: Chunk | None) -> Chunk:
+        """Keep the chunk that a row has read at `begin`, unless another text read the same meanwhile; return it."""
         key, first = (before, tuple(ids[begin : begin + self.size])), begin // self.cache.page
         chunk = self.chunks.get(key)
         if chunk is None:
             pages = self.cache.pages_of(row)[first : first + self.size // self.cache.page]
-            chunk = self.chunks[key] = Chunk(next(self.numbers), pages)
-            self.by_number[chunk.number] = key
+            chunk = self.chunks[key] = Chunk(pages, before)
             for page in pages:
                 self.cache.users[page] += 1
-            if before:
-                self.chunks[self.by_number[before]].followers += 1
-        return chunk.number
+            if before is not None:
+                before.followers += 1
+        return chunk
 
     def evict(self) -> bool:
         """Forget the chunk used longest ago, of those that no sequence has. False: there is none."""
         for key, chunk in self.chunks.items():
             if not chunk.followers and all(self.cache.users[page] == 1 for page in chunk.pages):
                 self.cache.release(chunk.pages)
-                del self.chunks[key], self.by_number[chunk.number]
-                if key[0]:
-                    self.chunks[self.by_number[key[0]]].followers -= 1
+                del self.chunks[key]
+                if chunk.parent is not None:
+                    chunk.parent.followers -= 1
                 return True
         return False
 

@@ -33,7 +33,7 @@ class Sampling:
     """Settings of the choice of a token. ValueError names a value out of its range.
 
     They work in this order: logit_bias is added to the logits of the tokens that it names; presence_penalty is taken
-    from those of every token that was made so far, and frequency_penalty as often as it was (OpenAI's);
+    from the logits of every token that was made so far, and frequency_penalty as often as it was (OpenAI's);
     repetition_penalty divides the positive and multiplies the negative logits of the tokens seen so far, the prompt's
     among them (Keskar et al. 2019); temperature 0, or one below 1e-5, takes the likeliest token, any other divides;
     top_k keeps the likeliest k; top_p the fewest whose probabilities reach p (Holtzman et al. 2019); min_p those at
@@ -125,8 +125,8 @@ class Sampling:
             candidates = order if candidates is None else candidates[order]
         if self.min_p is not None and self.min_p > 0.0:
             probabilities = probabilities.where(probabilities >= self.min_p * probabilities.max(), 0.0)
-        # The first place where the running sum exceeds a uniform part of the whole: one draw for a token, not one for
-        # each of the vocabulary, which at 4,096 tokens took a quarter of a decoding step.
+        # The token is the first place where the running sum exceeds a uniform part of the whole. A draw for each token
+        # of the vocabulary, as torch.multinomial takes, was a quarter of a decoding step at 4,096 tokens.
         sums = probabilities.cumsum(0)
         whole = float(sums[-1])
         if not whole > 0:

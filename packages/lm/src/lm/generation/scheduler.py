@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lm.config import ModelConfig
 from lm.generation.decoder import Decoder, NoPages
-from lm.generation.kv_cache import PAGE, Prefixes
+from lm.generation.kv_cache import PAGE, Chunk, Prefixes
 from lm.generation.sampling import (
     NO_NUMBERS,
     Constraint,
@@ -54,7 +54,7 @@ class Sequence:
         window: The ids at the beginning of its cache, read as a prompt.
         cached: Number of the prompt's tokens that were in the cache before.
         row: Its row of the cache.
-        last_chunk: Number of the last shared chunk in that row, 0 if none.
+        last_chunk: The last shared chunk in that row, if there is one.
         read_turn: Its place among those that wait to be read, the least first.
         preempted: True while it waits for memory that it gave to an older sequence.
 
@@ -95,12 +95,8 @@ class Sequence:
         self.ended: str | None = None if max_new_tokens or score_prompt else "length"
         self.window, self.tokens_before_window = self.prompt[-self.capacity :], 0
         self.before_draw: Tensor | None = None  # the generator's state
-        self.cached, self.row, self.last_chunk, self.read_turn, self.preempted = 0, -1, 0, 0, False
-
-    @property
-    def takes_likeliest(self) -> bool:
-        """True if the next token is the likeliest, and nothing else is read from the logits."""
-        return self.sampling.is_greedy and self.constraint is None and self.top_logprobs is None
+        self.cached, self.row, self.read_turn, self.preempted = 0, -1, 0, False
+        self.last_chunk: Chunk | None = None
 
     @functools.cached_property
     def choice(self) -> Choice | None:
@@ -111,7 +107,7 @@ class Sequence:
         return Choice(0.0 if by.is_greedy else by.temperature, by.top_p or 1.0, by.min_p or 0.0, by.top_k or 0)
 
     def draw(self, count: int) -> Tensor:
-        """Random numbers that draw the next tokens, float64 (count,), of which return_unused gives some back."""
+        """Random numbers that draw the next tokens, float64 (count,); return_unused gives the rest back."""
         if self.choice is None or not self.choice.temperature:
             return torch.zeros(count, dtype=torch.float64)
         self.before_draw = self.generator.get_state() if count > 1 else None
@@ -259,14 +255,17 @@ class Scheduler:
             Each sequence that was continued, and its token; None if a stop token or an error ended it instead. Those
             that have ended leave.
         """
+        # A full text forgets its older half, and one whose rotation changes is read again.
         for sequence in self.sequences:
             length = self.cache.lengths[sequence.row]
             if length in (self.cache.capacity, self.decoder.reread_at):
                 self._clear(sequence)
                 sequence.reread(is_full=length == self.cache.capacity)
+        # Every text that is read gets its next token, if the memory has room for it.
         ready = [one for one in list(self.sequences) if self._is_read(one) and self._has_room(one, 1)]
         ready = [one for one in ready if self._is_read(one)]  # one may have given its pages to an older one
         results = self._decode(ready, self._at_once(ready, seconds)) if ready else []
+        # Then others are read, in turns, up to the size of a chunk.
         before = self.tokens_read
         while (unread := self._next_to_read()) is not None:
             to_read = min(len(unread.window) - self.cache.lengths[unread.row], self.chunk_size)
@@ -311,12 +310,12 @@ class Scheduler:
             for i, one in enumerate(ready):
                 if len(tokens[i]) > 1:
                     continue  # its tokens from before its preemption are decoded again
-                if likeliest is not None and one.takes_likeliest:
-                    results += self._append(one, None, likeliest[i])
+                token = None
+                if likeliest is not None and one.sampling.is_greedy and one.constraint is None:
+                    token = likeliest[i]
                 elif decoder.has_loop and one.choice:
-                    results += self._append(one, logits[i], decoder.choose(logits[i], one))
-                else:
-                    results += self._append(one, logits[i])
+                    token = decoder.choose(logits[i], one)
+                results += self._append(one, logits[i], token)
         self.seconds_of_step = (time.perf_counter() - began) / len(steps)
         return results
 
@@ -364,8 +363,9 @@ class Scheduler:
         self.tokens_read += len(ids)
         if logits is None:
             return []
-        # A preempted sequence has tokens already, from before its preemption.
+        # A preempted sequence has its first token already.
         results = [] if sequence.not_in_cache(len(sequence.window)) else self._append(sequence, logits)
+        # Texts with the same prompt share its whole pages and copy the last one.
         for other in self.sequences:
             same = other is not sequence and other.window == sequence.window and not other.score_prompt
             if same and other.ended is None and not self._is_read(other):
@@ -381,7 +381,7 @@ class Scheduler:
 
     def _clear(self, sequence: Sequence) -> None:
         self.cache.clear(sequence.row)
-        sequence.last_chunk = 0
+        sequence.last_chunk = None
 
     def _has_room(self, sequence: Sequence, tokens: int) -> bool:
         """Find pages for more tokens of a sequence: of shared chunks that no sequence has, then of younger sequences.
@@ -394,10 +394,8 @@ class Scheduler:
                 continue
             youngest = next((one for one in reversed(self.sequences) if cache.page_counts[one.row]), sequence)
             if youngest is sequence and sequence is self.sequences[0]:
-                size, room = f"{cache.lengths[sequence.row] + tokens:,} tokens", f"{cache.pages:,} pages of {PAGE}"
-                sequence.fail(
-                    NoPages(f"a sequence of {size} has no room in the cache of {room} tokens: give more memory")
-                )
+                size, room = cache.lengths[sequence.row] + tokens, cache.pages * PAGE
+                sequence.fail(NoPages(f"{size:,} tokens have no room in the cache of {room:,}: give more memory"))
                 self._clear(sequence)
                 return False
             if self.sequences.index(youngest) < self.sequences.index(sequence):

@@ -40,7 +40,7 @@ def generate(
         min_p: Only tokens at least this share as likely as the likeliest may be drawn.
         repetition_penalty: Divides the positive logits of tokens that came before, and multiplies their negative ones.
         seed: The same seed gives the same tokens; None draws others each time.
-        stop_tokens: Ids that end the text; they are not part of what is returned.
+        stop_tokens: Ids that end the text; the result leaves them out.
         when_full: What happens at the end of the model's context. "slide" forgets the older half and reads the younger
             half again, "end" ends the text, "refuse" raises ValueError before anything is generated if it would come to
             that.

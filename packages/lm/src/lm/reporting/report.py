@@ -1,7 +1,7 @@
 """One HTML page for a run, or for several side by side, that needs nothing but itself.
 
-`write` draws what is in the run folders; everything else comes to it as sections, for which `table` and `comparison` of
-charts make the HTML.
+`write` draws the run folders; everything else comes to it as sections, whose HTML `table` and `comparison` of
+charts make.
 """
 
 import json
@@ -24,14 +24,14 @@ Record = dict[str, float]
 BY = {"step": "step", "tokens": "tokens", "time": "seconds"}  # the x of curves, and the key it is logged by
 BY_SET = "val_loss/"  # before the name of a set of a mixture, in the metrics
 MOST_LABELS = 8  # runs that have a label in a chart; the table above it names them all
-# The charts: key, title, note, and the arguments of chart().
-CHARTS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
-    ("bits_per_byte", "Bits per byte", "less is better", {}),
-    ("loss", "Loss", "nats per token", {}),
-    ("learning_rate", "Learning rate", "", {}),
-    ("gradient_norm", "Gradient norm", "log scale", {"log": True}),
-    ("tokens_per_second", "Speed", "tokens per second", {}),
-    ("mfu", "Use of the device", "share of its peak FLOPs", {}),
+# The charts: key, title, note, and True for a logarithmic axis.
+CHARTS = (
+    ("bits_per_byte", "Bits per byte", "less is better", False),
+    ("loss", "Loss", "nats per token", False),
+    ("learning_rate", "Learning rate", "", False),
+    ("gradient_norm", "Gradient norm", "log scale", True),
+    ("tokens_per_second", "Speed", "tokens per second", False),
+    ("mfu", "Use of the device", "share of its peak FLOPs", False),
 )
 
 
@@ -120,9 +120,9 @@ def write(
 
     Args:
         path: Of the page; report.html in the first run by default.
-        headline: A sentence under the title; computed from the metrics by default.
-        names: Of the runs; those of their folders by default.
         by: x of the curves, a key of BY; steps for one run and tokens for several by default.
+        headline: A sentence under the title; computed from the metrics by default.
+        names: Of the runs; the names of their folders by default.
         leading, sections: Before and after the curves.
         reference_lines: Bits per byte of other compressors on the same text, by name.
         environment: Added to the run's environment.json.
@@ -138,11 +138,14 @@ def write(
     for i, run in enumerate(runs):
         name = names[i] if names else str(run.folder) if folder_names.count(run.name) > 1 else run.name
         runs[i] = replace(run, name=name)
-    curves = _curves(runs, reference_lines or {}, by)
-    page_sections = [*leading, Section("Curves", curves, f"{_curves_note(runs)} {curves_note}")]
-    page_sections += [*sections, Section("Configuration", _settings(runs, [_flat(run.config) for run in runs]))]
     environments = [{**run.environment, **(environment or {})} for run in runs]
-    page_sections.append(Section("Environment", _settings(runs, environments)))
+    page_sections = [
+        *leading,
+        Section("Curves", _curves(runs, reference_lines or {}, by), f"{_curves_note(runs)} {curves_note}"),
+        *sections,
+        Section("Configuration", _settings(runs, [_flat(run.config) for run in runs])),
+        Section("Environment", _settings(runs, environments)),
+    ]
     shell, style = (
         resources.files("lm.reporting").joinpath(f"assets/report.{kind}").read_text("utf-8") for kind in ("html", "css")
     )
@@ -218,14 +221,15 @@ def _headline(runs: Sequence[Run]) -> str:
 
 def _curves(runs: Sequence[Run], references: Mapping[str, float], by: str | None) -> str:
     """The table of the runs, and below it their charts."""
-    if not any(run.records for run in runs):
+    keys = dict.fromkeys(key for run in runs for record in run.records for key in record)
+    if not keys:
         return "<p>No step has been logged yet.</p>"
     alone = len(runs) == 1
     x = BY[by] if by else "step" if alone or not all(run.points("tokens") for run in runs) else "tokens"
-
-    def curves_of(key: str, name: str, note: str, *, wide: bool = False, **options: Any) -> str:
-        """A chart of the values of training, averaged, and of held-out text where there are any."""
-        lines: list[Line] = []
+    charts, drawn = [_legend(runs)], [row for row in CHARTS if row[0] in keys or f"val_{row[0]}" in keys]
+    for key, title, note, is_log in drawn:
+        # The first chart is wide, and names its lines.
+        wide, lines, options = key == drawn[0][0], list[Line](), dict[str, Any]()
         for i, run in enumerate(runs):
             points, heldout = run.points(key, x), run.points(f"val_{key}", x)
             train, dots = ("train", "held-out") if alone else ("" if heldout else run.name, run.name)
@@ -234,18 +238,10 @@ def _curves(runs: Sequence[Run], references: Mapping[str, float], by: str | None
             lines += [Line("each step", points, i, "thin")] if alone else []
             lines.append(Line(f"{run.name}, train", smooth(points), i, "soft" if heldout else "line", train))
             lines.append(Line(f"{run.name}, held-out", heldout, i + alone, "marks", dots))
-        return chart(name, lines, note=note, x_name=x, wide=wide, **options)
-
-    keys = dict.fromkeys(key for run in runs for record in run.records for key in record)
-    has_bytes = "bits_per_byte" in keys or "val_bits_per_byte" in keys
-    charts = [_legend(runs)]
-    for key, name, note, options in CHARTS:
-        if key in keys or f"val_{key}" in keys:
-            if "loss" in key or "byte" in key:
-                top = _ceiling([run.points(one, x) for run in runs for one in (key, f"val_{key}")])
-                options = {"wide": not has_bytes or key != "loss", "ceiling": top}
-                options |= {"references": references} if key != "loss" else {}
-            charts.append(curves_of(key, name, note, **options))
+        if key in ("loss", "bits_per_byte"):
+            options["ceiling"] = _ceiling([run.points(one, x) for run in runs for one in (key, f"val_{key}")])
+            options["references"] = references if key != "loss" else {}
+        charts.append(chart(title, lines, note=note, x_name=x, wide=wide, log=is_log, **options))
     sets = list[Line]()
     for run in runs:
         for key in keys:
@@ -274,9 +270,8 @@ def _curves_note(runs: Sequence[Run]) -> str:
             notes.append(f"{run.name}: the loss was not a finite number in {bad} steps.")
         if run.skipped:
             last = max(run.skipped)
-            notes.append(
-                f"{run.name}: {len(run.skipped)} steps changed no weight; the last, {last}: {run.skipped[last]}."
-            )
+            about = f"{len(run.skipped)} steps changed no weight; the last, {last}: {run.skipped[last]}"
+            notes.append(f"{run.name}: {about}.")
         if run.damaged:
             notes.append(f"{run.name}: {run.damaged} unreadable lines left out.")
     return " ".join(notes)

@@ -35,8 +35,7 @@ def tensorboard(run_dir: Path, step: int) -> Iterator[Callable[[Line], object]]:
 
 @contextlib.contextmanager
 def wandb(run_dir: Path, step: int) -> Iterator[Callable[[Line], object]]:
-    """A function that logs lines to Weights & Biases, which its own environment variables configure; steps that it has
-    already stay."""
+    """A function that logs lines to Weights & Biases, configured by its environment variables; steps it has stay."""
     library, table = need("wandb", "--track wandb", "groundup-lm[wandb]"), read_toml(run_dir / "config.toml")
     number = stored(run_dir / "wandb" / "id", lambda: uuid.uuid4().hex)
     with library.init(id=number, resume="allow", name=run_dir.name, dir=str(run_dir), config=table) as run:
@@ -46,8 +45,7 @@ def wandb(run_dir: Path, step: int) -> Iterator[Callable[[Line], object]]:
 
 @contextlib.contextmanager
 def mlflow(run_dir: Path, step: int) -> Iterator[Callable[[Line], object]]:
-    """A function that logs lines to MLflow, which its own environment variables configure; steps that it has already
-    stay."""
+    """A function that logs lines to MLflow, configured by its environment variables; steps it has stay."""
     library, file = need("mlflow", "--track mlflow", "groundup-lm[mlflow]"), run_dir / "mlflow" / "id"
     with library.start_run(run_id=file.read_text() if file.exists() else None, run_name=run_dir.name) as run:
         number = stored(file, lambda: str(run.info.run_id))

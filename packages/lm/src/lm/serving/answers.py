@@ -17,12 +17,12 @@ from lm.serving.grammar import token_bytes
 from lm.serving.requests import THINK, THOUGHT, GenerationRequest, Served
 from lm.serving.tools import calls_in
 
-LEAST = -9999.0  # the logarithm that stands for that of 0, which JSON does not have
+LEAST = -9999.0  # stands for log 0, which JSON does not have
 
 
 @dataclass
 class Choice:
-    """One text of an answer, so far; its fields as those of Piece."""
+    """One text of an answer, so far; its fields are explained beside Piece."""
 
     index: int
     thoughts: Literal["none", "may come", "have begun", "have ended"] = "none"
@@ -89,19 +89,15 @@ class Answer:
     def __init__(self, task: GenerationRequest, body: Body, served: Served) -> None:
         self.task, self.template, self.tokenizer = task, served.template, served.tokenizer
         self.choices = [Choice(index, task.thoughts) for index in range(len(task.prompts) * task.n)]
-        identifier = f"{self.prefix}-{uuid.uuid4().hex}"
-        self.about: dict[str, Any] = {
-            "id": identifier,
-            "created": int(time.time()),
-            "model": body.model or served.model,
-        }
+        about = {"id": f"{self.prefix}-{uuid.uuid4().hex}", "created": int(time.time())}
+        self.about: dict[str, Any] = {**about, "model": body.model or served.model}
 
     @property
     def ended(self) -> bool:
         return all(choice.ended is not None for choice in self.choices)
 
     def add(self, index: int, piece: Piece) -> Piece | None:
-        """Append a piece to its choice; what is new in it to send. None: nothing before the end, to look for calls."""
+        """Append a piece to its choice; return the part to send. None: nothing before the end, to look for calls."""
         choice = self.choices[index]
         piece = choice.add(piece)
         if not self.task.has_tools:
@@ -119,32 +115,28 @@ class Answer:
 
     def whole(self) -> dict[str, Any]:
         """The answer, sent whole."""
-        choices = [
-            {
-                "index": choice.index,
-                **self.content(choice),
-                **self.token_ids(choice, choice.ids, is_first=True),
-                **self.prompt_logprobs(choice),
-                "logprobs": self.format_logprobs(choice, choice.logprobs),
-                "finish_reason": choice.reason,
-            }
-            for choice in self.choices
-        ]
+        choices = []
+        for choice in self.choices:
+            content = {**self.content(choice), **self.prompt_logprobs(choice)}
+            choices.append(self.choice_object(choice, content, choice.ids, choice.logprobs))
         return {**self.about, "object": self.whole_object, "choices": choices, "usage": self.usage()}
+
+    def choice_object(
+        self, choice: Choice, content: dict[str, Any], ids: Sequence[int], logprobs: Sequence[TokenLogprob]
+    ) -> dict[str, Any]:
+        """A choice, or a part of one; the ids of a part, if requested, and before the first those of its prompt."""
+        if self.task.body.return_token_ids:
+            prompt = {} if choice.begun else {"prompt_token_ids": self.task.prompts[choice.index // self.task.n]}
+            content |= {**prompt, "token_ids": list(ids)}
+        more = {"logprobs": self.format_logprobs(choice, logprobs), "finish_reason": choice.reason}
+        return {"index": choice.index, **content, **more}
 
     def content(self, choice: Choice) -> dict[str, Any]:
         return {"text": choice.text}
 
-    def token_ids(self, choice: Choice, ids: Sequence[int], *, is_first: bool) -> dict[str, Any]:
-        """The ids of a part of a text, if requested, and before the first those of its prompt."""
-        if not self.task.return_token_ids:
-            return {}
-        prompt = {"prompt_token_ids": self.task.prompts[choice.index // self.task.n]} if is_first else {}
-        return {**prompt, "token_ids": list(ids)}
-
     def prompt_logprobs(self, choice: Choice) -> dict[str, Any]:
-        """vLLM's: for each token of the prompt those of it and of the likeliest there, by their ids."""
-        most = self.task.prompt_logprobs
+        """vLLM's: for each token of the prompt its logprob and the likeliest ones there, by their ids."""
+        most = self.task.body.prompt_logprobs
         if most is None:
             return {}
         count = len(self.task.prompts[choice.index // self.task.n])
@@ -170,13 +162,7 @@ class Answer:
     def parts(self, index: int, piece: Piece) -> Iterable[dict[str, Any]]:
         """The events of what `add` gave."""
         choice = self.choices[index]
-        part = {
-            "index": index,
-            **self.delta(choice, piece),
-            **self.token_ids(choice, piece.ids, is_first=not choice.begun),
-            "logprobs": self.format_logprobs(choice, piece.logprobs),
-            "finish_reason": None if piece.ended is None else choice.reason,
-        }
+        part = self.choice_object(choice, self.delta(choice, piece), piece.ids, piece.logprobs)
         choice.begun = True
         return ({**self.about, "object": self.part_object, "choices": [part]},)
 
@@ -185,7 +171,7 @@ class Answer:
 
     def end(self) -> Iterable[dict[str, Any]]:
         """The events after the last piece."""
-        if self.task.usage:
+        if (options := self.task.body.stream_options) is not None and options.include_usage:
             yield {**self.about, "object": self.part_object, "choices": [], "usage": self.usage()}
 
     def usage(self) -> dict[str, Any]:
@@ -200,17 +186,14 @@ class Answer:
         for name in names:
             offsets.append(choice.offset)
             choice.offset += len(name)
-        top = [{self.name(token): max(value, LEAST) for token, value in self.top(item)} for item in logprobs]
+        likely = [item.top[: self.task.top_logprobs] for item in logprobs]
+        top = [{self.name(token): max(value, LEAST) for token, value in each} for each in likely]
         return {
             "tokens": names,
             "token_logprobs": [None if item.logprob is None else max(item.logprob, LEAST) for item in logprobs],
             "top_logprobs": [None if item.logprob is None else one for item, one in zip(logprobs, top, strict=True)],
             "text_offset": offsets,
         }
-
-    def top(self, item: TokenLogprob) -> Sequence[tuple[int, float]]:
-        """The likeliest tokens, as many as were asked for."""
-        return item.top[: self.task.top_logprobs]
 
     def name(self, token: int) -> str:
         """A token's text, or its bytes as OpenAI writes those that are not UTF-8."""
@@ -254,12 +237,11 @@ class ChatAnswer(Answer):
         return {"content": content, "refusal": None} if content else None
 
     def named_logprobs(self, logprobs: Sequence[TokenLogprob]) -> list[dict[str, Any]]:
-        if self.task.top_logprobs is None:
-            return []
-        return [
-            {**self.named(item.token, item.logprob), "top_logprobs": [self.named(*likely) for likely in self.top(item)]}
-            for item in logprobs
-        ]
+        result, most = list[dict[str, Any]](), self.task.top_logprobs
+        for item in () if most is None else logprobs:
+            top = [self.named(*likely) for likely in item.top[:most]]
+            result.append({**self.named(item.token, item.logprob), "top_logprobs": top})
+        return result
 
     def named(self, token: int, logprob: float | None) -> dict[str, Any]:
         data = token_bytes(self.tokenizer, token)

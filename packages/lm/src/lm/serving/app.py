@@ -7,22 +7,26 @@ import base64
 import contextlib
 import functools
 import hashlib
+import hmac
+import ipaddress
 import json
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from importlib import resources
 from typing import Any
+from urllib.parse import urlsplit
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from lm.chat_template import ChatTemplate
 from lm.page.export import asset, chat_shell
@@ -30,10 +34,9 @@ from lm.serving.answers import Answer, ChatAnswer
 from lm.serving.bodies import BadRequest, ChatBody, CompletionBody, parse
 from lm.serving.engine import Busy, Engine, Job, Piece, tell_all
 from lm.serving.grammar import Grammars
-from lm.serving.guards import Guard
-from lm.serving.messages import CountBody, MessagesAnswer, MessagesBody, count_tokens, message
-from lm.serving.requests import Served, chat, completion
-from lm.serving.responses import ResponseAnswer, ResponseBody, respond
+from lm.serving.messages import CountBody, MessagesAnswer, MessagesBody, count_tokens
+from lm.serving.requests import Served, chat, chat_of, completion
+from lm.serving.responses import ResponseAnswer, ResponseBody
 from lm.serving.tokens import DetokenizeBody, EmbeddingsBody, TokenizeBody, detokenize, embeddings, tokenize
 from lm.tokenizer import stop_ids
 
@@ -44,12 +47,14 @@ POLICY = (
 )
 Pieces = asyncio.Queue[tuple[int, Sequence[Piece]]]  # the number of their choice, and the pieces of a step
 MESSAGES = "/v1/messages"
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+PROTECTED = "/v1/"
 # Generations by path: the body, the function that makes a request of it, and its answer.
 GENERATIONS: dict[str, tuple[Any, Callable[..., Any], type[Answer]]] = {
     "/v1/completions": (CompletionBody, completion, Answer),
     "/v1/chat/completions": (ChatBody, chat, ChatAnswer),
-    "/v1/responses": (ResponseBody, respond, ResponseAnswer),
-    MESSAGES: (MessagesBody, message, MessagesAnswer),
+    "/v1/responses": (ResponseBody, chat_of, ResponseAnswer),
+    MESSAGES: (MessagesBody, chat_of, MessagesAnswer),
 }
 # Functions of a body, by path, that generate nothing.
 FUNCTIONS: dict[str, tuple[Any, Callable[..., dict[str, Any]]]] = {
@@ -125,10 +130,8 @@ class Server:
         """The page to talk on, its status, and its headers, which name the scripts in it by their hashes."""
         server = resources.files("lm.serving").joinpath("assets/server.js").read_text(encoding="utf-8")
         page = chat_shell(self.served.model, "", asset("chat.js") + server)
-        hashes = [
-            base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-            for script in re.findall("<script>(.*?)</script>", page, re.DOTALL)
-        ]
+        scripts = re.findall("<script>(.*?)</script>", page, re.DOTALL)
+        hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
         policy = POLICY.format(scripts=" ".join(f"'sha256-{digest}'" for digest in hashes))
         return page, 200, {"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff"}
 
@@ -143,9 +146,7 @@ class Server:
         return JSONResponse({"object": "list", "data": [self.about(name) for name in self.served.names]})
 
     async def model(self, request: Request) -> Response:
-        name = request.path_params["name"]
-        self.served.adapter(name)
-        return JSONResponse(self.about(name))
+        return JSONResponse(self.about(request.path_params["name"]))
 
     def about(self, name: str) -> dict[str, Any]:
         parent = {"parent": self.served.model} if self.served.adapter(name) else {}
@@ -154,7 +155,7 @@ class Server:
     async def generate(self, request: Request) -> Response:
         kind, read, answer_kind = GENERATIONS[request.url.path]
         text = await self.body(request)
-        # A chat's template is a program of its own, and a form of its answer a grammar: never on the event loop.
+        # A chat's template is a program, and the form of its answer a grammar: neither runs on the event loop.
         body = await asyncio.to_thread(parse, kind, text)
         task = await asyncio.to_thread(read, body, self.served)
         return await self.answer(request, answer_kind(task, body, self.served))
@@ -178,7 +179,7 @@ class Server:
         return JSONResponse(await asyncio.to_thread(answer.whole))
 
     async def body(self, request: Request) -> bytes:
-        # A page elsewhere can send a form or plain text without asking, and JSON it cannot.
+        # A page elsewhere may send a form or plain text unasked, but no JSON.
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             raise BadRequest("the content type must be application/json", status=415)
         body = bytearray()
@@ -204,7 +205,7 @@ class Server:
             if isinstance(answer, ResponseAnswer):
                 del self.responses[answer.response_id]
 
-        if task.stream:
+        if task.body.stream:
             # The page has to know the number of messages that were left out before the answer.
             headers = {"X-Messages-Left-Out": str(task.dropped)} if task.dropped else {}
             return Events(events(pieces, answer), ended, headers)
@@ -300,3 +301,53 @@ async def no_such_path(request: Request, error: HTTPException) -> Response:
 
 async def client_left(request: Request, error: ClientDisconnect) -> Response:
     return Response(status_code=499)
+
+
+class Guard:
+    """Refuses requests with an unknown host name, from pages of another origin, or without the key.
+
+    Another's domain may resolve to this machine's address (DNS rebinding), so that its pages reach the server by that
+    name; by an address they cannot. hosts: allowed names, beside any address and the loopback's names; origins: whose
+    pages are allowed, as "https://example.org", "*" for all.
+    """
+
+    def __init__(
+        self, app: ASGIApp, *, hosts: Collection[str] = (), origins: Collection[str] = (), key: str | None = None
+    ) -> None:
+        self.app, self.origins, self.key = app, frozenset(origins), key
+        self.hosts = frozenset(host.lower() for host in (*hosts, *LOOPBACK))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            if scope["type"] == "http":
+                self.check(Headers(scope=scope), scope)
+            await self.app(scope, receive, send)
+        except BadRequest as error:
+            headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 else None
+            await JSONResponse(error.body(), error.status, headers)(scope, receive, send)
+        except asyncio.CancelledError:
+            if scope["type"] != "http":
+                raise  # else the grace has ended, and uvicorn logs it
+
+    def check(self, headers: Headers, scope: Scope) -> None:
+        """Raise BadRequest for a request that is not allowed."""
+        host, origin = headers.get("host", ""), headers.get("origin")
+        if not self.is_named(host):
+            raise BadRequest(f"host {host[:200]!r} is not allowed: add --allow-host", code="unknown_host")
+        if origin not in (None, f"http://{host}", f"https://{host}") and not self.origins & {"*", origin}:
+            message = f"origin {str(origin)[:200]!r} is not allowed: add --cors"
+            raise BadRequest(message, status=403, code="unknown_origin")
+        if self.key is not None and scope["path"].startswith(PROTECTED) and scope["method"] != "OPTIONS":
+            kind, _, key = headers.get("authorization", "").partition(" ")
+            if "x-api-key" in headers:  # of Anthropic's clients
+                kind, key = "bearer", headers["x-api-key"]
+            if kind.lower() != "bearer" or not hmac.compare_digest(key.strip().encode(), self.key.encode()):
+                raise BadRequest("the API key is missing or wrong", status=401, code="invalid_api_key")
+
+    def is_named(self, host: str) -> bool:
+        """True if a Host header is one of the server's own names, or an address."""
+        try:
+            name = urlsplit(f"//{host}").hostname or ""
+            return name in self.hosts or bool(ipaddress.ip_address(name))
+        except ValueError:
+            return False

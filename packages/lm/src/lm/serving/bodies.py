@@ -79,8 +79,9 @@ class Body(BaseModel):
     """Parameters of all kinds of requests; null stands for an absent one."""
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
-    # Parameters accepted at these values only, and parameters that do not change the answer.
+    # Some parameters are accepted at these values only, and others do not change the answer.
     only: ClassVar[dict[str, tuple[Any, ...]]] = {"best_of": (1,), "suffix": ("",)}
+    params: ClassVar[dict[str, str]] = {}  # names of /v1/chat/completions, and the body's own
     ignored: ClassVar[frozenset[str]] = frozenset(
         ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention")
     )
@@ -287,11 +288,11 @@ def mistake(failed: ValidationError) -> BadRequest:
     if not location:
         return BadRequest("the body is not JSON" if kind == "json_invalid" else "the body must be a JSON object")
     param = str(location[0])
-    # A union has an error for each of its members: the deepest, of a member that has the type of the value.
+    # A union has an error for each of its members: the deepest one is of the member with the value's type.
     of_param = [error for error in errors if error["loc"][0] == param]
     error = max(of_param, key=lambda error: (not error["type"].endswith("_type"), len(error["loc"])))
     kind, value = error["type"], json.dumps(error["input"], ensure_ascii=False, default=str)
-    # Names of a union's members are no part of the path, but for fields, which are lower case.
+    # Names of a union's members do not belong to the path; fields, in lower case, do.
     parts = [part for part in error["loc"][1:] if isinstance(part, int) or re.fullmatch("(?!str$)[a-z_]+", part)]
     path = param + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
     if kind == "extra_forbidden":

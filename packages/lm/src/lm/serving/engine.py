@@ -13,7 +13,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from lm.device import memory_of
-from lm.generation.kv_cache import SHARE
+from lm.generation.kv_cache import SHARE, Cache
 from lm.generation.sampling import NoToken, TokenLogprob
 from lm.generation.scheduler import Results, Scheduler, Sequence
 from lm.generation.stream import StreamDecoder
@@ -74,22 +74,30 @@ def tell_all(pieces: PiecesOfStep) -> None:
 
 
 class Metrics:
-    """Counts of a server. gauge(name, explanation) adds a current value."""
+    """Counts of an engine."""
 
-    def __init__(self) -> None:
+    def __init__(self, engine: Engine) -> None:
         registry = self.registry = CollectorRegistry()
         self.ended = Counter("lm_texts", "texts that ended, by why", ["ended"], registry=registry)
         self.prompt = Counter("lm_prompt_tokens", "tokens of prompts", registry=registry)
         self.cached = Counter("lm_cached_tokens", "tokens of prompts that were in the cache", registry=registry)
         self.generated = Counter("lm_generated_tokens", "tokens made", registry=registry)
-        between = "lm_between_tokens_seconds", "from token to token"
-        self.first_token = Histogram(
-            "lm_first_token_seconds", "from a request to its first token", registry=registry, buckets=SECONDS
+        names = ("first_token", "from a request to its first token"), ("between_tokens", "from token to token")
+        self.first_token, self.between_tokens = (
+            Histogram(f"lm_{name}_seconds", about, registry=registry, buckets=SECONDS) for name, about in names
         )
-        self.between_tokens = Histogram(*between, registry=registry, buckets=SECONDS)
+        caches = [batch.cache for batch in engine.batches.values()]
+        for name, about, value in (
+            ("texts_running", "texts that are decoded", lambda: len(engine.running)),
+            ("texts_waiting", "texts in the queue", lambda: len(engine.queue)),
+            ("cache_bytes", "bytes of keys and values that fit the cache", lambda: bytes_of(caches, used=False)),
+            ("cache_used_bytes", "bytes of keys and values in the cache", lambda: bytes_of(caches, used=True)),
+        ):
+            Gauge(f"lm_{name}", about, registry=registry).set_function(value)
 
-    def gauge(self, name: str, explanation: str) -> Gauge:
-        return Gauge(name, explanation, registry=self.registry)
+
+def bytes_of(caches: abc.Sequence[Cache], *, used: bool) -> int:
+    return sum((cache.pages - len(cache.free) * used) * cache.page_bytes for cache in caches)
 
 
 class Engine:
@@ -134,16 +142,7 @@ class Engine:
         self.running: dict[Sequence, Job] = {}
         self.deliver: Callable[[PiecesOfStep], object] = tell_all
         self.pieces: PiecesOfStep = {}  # of this step
-        self.metrics = Metrics()
-        gauge, caches = self.metrics.gauge, [batch.cache for batch in self.batches.values()]
-        gauge("lm_texts_running", "texts that are decoded").set_function(lambda: len(self.running))
-        gauge("lm_texts_waiting", "texts in the queue").set_function(lambda: len(self.queue))
-        gauge("lm_cache_bytes", "bytes of keys and values that fit the cache").set(
-            sum(cache.pages * cache.page_bytes for cache in caches)
-        )
-        gauge("lm_cache_used_bytes", "bytes of keys and values in the cache").set_function(
-            lambda: sum((cache.pages - len(cache.free)) * cache.page_bytes for cache in caches)
-        )
+        self.metrics = Metrics(self)
         self.changed, self.closed = threading.Condition(), False
         self.thread = threading.Thread(target=self._work, name="decoding", daemon=True)
         self.thread.start()
@@ -197,7 +196,7 @@ class Engine:
                 if job.cancelled:
                     self._end(job, "cancelled")
             room, jobs = {name: batch.room for name, batch in self.batches.items()}, list[Job]()
-            for job in list(self.queue):  # a text of a full batch lets those of others pass
+            for job in list(self.queue):  # a text of a full batch lets others pass
                 if room[job.model]:
                     room[job.model] -= 1
                     self.queue.remove(job)
@@ -218,22 +217,21 @@ class Engine:
 
     def _continue(self, results: Results) -> None:
         """Add the tokens of a batch's step to their jobs' texts."""
-        now, left = time.perf_counter(), dict[Sequence, int]()
-        for sequence, _ in results:
-            left[sequence] = left.get(sequence, 0) + 1
-        seconds = {sequence: (now - self.running[sequence].since) / count for sequence, count in left.items()}
+        now, tokens_of = time.perf_counter(), dict[Sequence, list[int | None]]()
         for sequence, token in results:
-            left[sequence] -= 1
-            job = self.running.get(sequence)
-            if job is not None:  # its text has not ended before this token
-                job.since = now
-                try:
-                    if sequence.error is not None:
-                        raise sequence.error
-                    self._add(job, sequence, token, seconds[sequence], last=not left[sequence])
-                except Exception as error:
-                    self._end(job, "error")
-                    self._tell(job, failure(error, job.tokens))
+            tokens_of.setdefault(sequence, []).append(token)
+        for sequence, tokens in tokens_of.items():
+            job = self.running[sequence]
+            seconds, job.since = (now - job.since) / len(tokens), now
+            try:
+                if sequence.error is not None:
+                    raise sequence.error
+                for number, token in enumerate(tokens, 1):
+                    if sequence in self.running:  # no stop string has ended its text before this token
+                        self._add(job, sequence, token, seconds, last=number == len(tokens))
+            except Exception as error:
+                self._end(job, "error")
+                self._tell(job, failure(error, job.tokens))
 
     def _add(self, job: Job, sequence: Sequence, token: int | None, seconds: float, *, last: bool) -> None:
         """Add a token, the last of this step, to a job's text; None: a stop token ended it."""
@@ -246,18 +244,15 @@ class Engine:
             if job.tokens == job.min_tokens:
                 writer.stop = tuple(job.stop)
         ended = sequence.ended if last else None
-        if ended is not None:
-            piece += writer.finish()
+        piece += "" if ended is None else writer.finish()
         ended = "stop" if writer.stopped else ended
         if ended is not None:
             self._end(job, ended)
-        # What is certain of the text is sent, with the ids and logprobs since the piece before.
+        # The certain part of the text is sent, with the ids and logprobs since the piece before.
         piece, job.echo = job.echo + piece, ""
         if piece or ended is not None:
-            logprobs, ids = (
-                tuple(sequence.logprobs[job.logprobs_sent :]),
-                tuple(sequence.tokens[job.ids_sent : job.tokens]),
-            )
+            logprobs = tuple(sequence.logprobs[job.logprobs_sent :])
+            ids = tuple(sequence.tokens[job.ids_sent : job.tokens])
             job.logprobs_sent, job.ids_sent = job.logprobs_sent + len(logprobs), job.tokens
             self._tell(job, Piece(piece, job.tokens, ended, logprobs, sequence.cached, ids, "", writer.stopped))
 

@@ -36,7 +36,7 @@ class Grammars:
         return llguidance.LLTokenizer(llguidance.TokenizerWrapper(Tokens(self)))
 
     def grammar(self, kind: str, text: str, param: str) -> Grammar:
-        """Allow what a text describes; ValueError: what is not supported, by name.
+        """Allow what a text describes. ValueError: it is not supported, by name.
 
         Args:
             kind: "schema": JSON is written with the spaces of json.dumps, since a model that may write any number of

@@ -13,7 +13,7 @@ from lm.serving import bodies as chats
 from lm.serving.answers import Item, ItemAnswer
 from lm.serving.bodies import BadRequest, Body, ChatBody, Part, TextPart, text_of
 from lm.serving.grammar import parse_json
-from lm.serving.requests import GenerationRequest, Served, chat, chat_prompt
+from lm.serving.requests import Served, chat_prompt
 
 REASONS = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens", "cancelled": "end_turn"}
 
@@ -103,11 +103,6 @@ class MessagesBody(CountBody):
     max_tokens: int = Field(ge=1)
 
 
-def message(body: MessagesBody, served: Served) -> GenerationRequest:
-    """The request of a body of /v1/messages. BadRequest: the first mistake in it."""
-    return chat(body.chat_body(), served)
-
-
 def count_tokens(body: CountBody, served: Served) -> dict[str, Any]:
     """The number of tokens of a conversation's prompt. BadRequest: a mistake in it."""
     served.adapter(body.model)
@@ -145,7 +140,7 @@ class MessagesAnswer(ItemAnswer):
         }
 
     def item_object(self, item: Item, *, empty: bool = False) -> dict[str, Any]:
-        """An item as a block of content; empty: as it is when it begins."""
+        """An item as a block of content; empty: when it begins."""
         text = "" if empty else item.text
         if item.kind == "reasoning":
             return {"type": "thinking", "thinking": text, "signature": ""}

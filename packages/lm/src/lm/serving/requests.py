@@ -62,26 +62,25 @@ class Served:
 class GenerationRequest:
     """Prompts, the number of continuations of each, and their settings."""
 
+    body: Body
     prompts: list[list[int]]
     max_new_tokens: list[int]  # of each prompt's continuations
     settings: dict[str, Any]  # arguments of Scheduler.add that all have in common
     stop: list[str]
-    constraint: MakeConstraint | None  # makes that of a text
+    constraint: MakeConstraint | None  # makes the constraint of a text
     adapter: str  # name of the adapters, "" for the model itself
-    n: int  # continuations of each prompt
-    seed: int | None  # of the first continuation; the next has the next number
-    stream: bool
-    usage: bool  # True if a stream ends with the number of tokens
-    min_tokens: int  # nothing ends a text before
     skip_ids: Collection[int]  # tokens that are not part of the text
-    return_token_ids: bool  # beside the text, those of the prompt too
     top_logprobs: int | None  # alternatives of each token of an answer; None: no logprobs
-    prompt_logprobs: int | None  # those of each token of a prompt
     echoes: Sequence[str] = ()  # the text of each prompt, if answers begin with it
     dropped: int = 0  # messages that were left out because they do not fit
     has_tools: bool = False  # True if the answer may call them
     most_calls: int | None = None
     thoughts: Literal["none", "may come", "have begun"] = "none"  # before the text of an answer
+
+    @property
+    def n(self) -> int:
+        """Continuations of each prompt."""
+        return self.body.n or 1
 
     def jobs(self, tell: Callable[[int, Sequence[Piece]], None]) -> list[Job]:
         """A job for each text; tell(index, pieces) is called with its pieces."""
@@ -91,12 +90,12 @@ class GenerationRequest:
                 {
                     **self.settings,
                     "max_new_tokens": self.max_new_tokens[number],
-                    "seed": None if self.seed is None else self.seed + sample,
+                    "seed": None if self.body.seed is None else self.body.seed + sample,
                     "constraint": None if self.constraint is None else self.constraint(),
                 },
                 functools.partial(tell, number * self.n + sample),
                 self.stop,
-                min_tokens=self.min_tokens,
+                min_tokens=self.body.min_tokens or 0,
                 skip_ids=self.skip_ids,
                 echo=self.echoes[number] if self.echoes else "",
                 model=self.adapter,
@@ -112,9 +111,8 @@ def completion(body: CompletionBody, served: Served) -> GenerationRequest:
     if body.max_tokens == 0 and not body.echo:
         raise BadRequest("max_tokens: expected at least 1, or echo true, got 0", "max_tokens")
     constraint = constraint_of(body, None, served.grammars)
-    request = to_request(
-        body, prompts, served, (served.stop_tokens, ()), body.max_tokens, 16, body.logprobs, constraint
-    )
+    ends = served.stop_tokens, ()
+    request = to_request(body, prompts, served, ends, body.max_tokens, 16, body.logprobs, constraint)
     if body.echo:
         request.settings["score_prompt"] |= body.logprobs is not None
         request.echoes = [one if isinstance(one, str) else served.tokenizer.decode(one) for one in body.prompts]
@@ -128,12 +126,12 @@ def chat(body: ChatBody, served: Served) -> GenerationRequest:
     if body.top_logprobs is not None and not body.logprobs:
         raise BadRequest("top_logprobs goes with logprobs true", "top_logprobs")
     template = served.template
-    # The form of the answer: a call of a tool, a schema, or free.
+    # The answer has the form of a call of a tool, the form of a schema, or any.
     if body.tool_choice == "required" or isinstance(body.tool_choice, Tool):
         constraint: MakeConstraint | None = call_constraint(body, template, served.grammars)
     else:
         constraint = constraint_of(body, body.response_format, served.grammars)
-    # The prompt, by the model's template; with truncation the oldest messages are left out where they do not fit.
+    # The model's template makes the prompt; truncation leaves out the oldest messages where they do not fit.
     room = min(most or served.max_tokens, served.context_length // 2) if body.truncation == "auto" else None
     prompt, dropped, has_tools = chat_prompt(body, template, None if room is None else served.context_length - room)
     logprobs = (body.top_logprobs or 0) if body.logprobs else None
@@ -219,21 +217,16 @@ def to_request(
     logprobs: int | None,
     constraint: MakeConstraint | None,
 ) -> GenerationRequest:
-    """The request of what all bodies have in common.
+    """The request, by the parameters that all bodies have.
 
     ends: the tokens and strings that end a text unless ignore_eos is set; most: new tokens, or as many of `default` as
     have room.
     """
     vocab_size, context, largest = served.vocab_size, served.context_length, served.max_tokens
-    streamed = body.stream_options if body.stream else None
     wrong = [
-        (
-            most is not None and most > served.max_tokens,
-            "max_tokens",
-            f"expected at most {served.max_tokens}, got {most}",
-        ),
+        (most is not None and most > largest, "max_tokens", f"expected at most {largest}, got {most}"),
         ((body.top_k or 0) > vocab_size, "top_k", f"expected at most {vocab_size}, the vocabulary, got {body.top_k}"),
-        (body.stream_options is not streamed, "stream_options", "goes with stream true"),
+        (body.stream_options and not body.stream, "stream_options", "goes with stream true"),
         (body.stream and body.prompt_logprobs is not None, "prompt_logprobs", "does not go with stream true"),
         (constraint and body.ignore_eos, "ignore_eos", "does not go with an answer of a given form: leave it out"),
         (constraint and body.min_tokens, "min_tokens", "does not go with an answer of a given form: leave it out"),
@@ -247,15 +240,13 @@ def to_request(
         room = context - len(ids)
         new_tokens = min(default, largest, max(1, room)) if most is None else most
         if new_tokens > room:
-            message = (
-                f"the context is {context} tokens, the prompt has {len(ids)} tokens and max_tokens is {new_tokens}"
-            )
+            sizes = f"the prompt has {len(ids)} tokens and max_tokens is {new_tokens}: shorten one of them"
             param = "messages" if isinstance(body, ChatBody) else "prompt"
-            raise BadRequest(f"{message}: shorten one of them", param, code=TOO_LONG)
+            raise BadRequest(f"the context is {context} tokens, {sizes}", param, code=TOO_LONG)
         max_new_tokens.append(new_tokens)
     if (min_tokens := body.min_tokens or 0) > min(max_new_tokens):
         raise BadRequest(f"min_tokens: expected at most {min(max_new_tokens)}, got {min_tokens}", "min_tokens")
-    # Tokens that end a text, and those whose logits are raised or lowered.
+    # Some tokens end a text, and the logits of some are raised or lowered.
     bias = {token_id("logit_bias", name, vocab_size): value for name, value in (body.logit_bias or {}).items()}
     stops = [token_id("stop_token_ids", token, vocab_size) for token in body.stop_token_ids or ()]
     stops += [*(() if body.ignore_eos else ends[0]), *(served.grammars.stops if constraint else ())]
@@ -264,9 +255,10 @@ def to_request(
     sampling = {name: value for name in SAMPLING if (value := getattr(body, name)) is not None}
     if (body.top_k or 0) < 1:
         sampling.pop("top_k", None)
-    # One number of alternatives serves both a prompt and its answer: each takes as many of them as it asked for.
+    # One number of alternatives serves both a prompt and its answer: each takes its own number of them.
     tops = [top for top in (logprobs, body.prompt_logprobs) if top is not None]
     return GenerationRequest(
+        body,
         prompts,
         max_new_tokens,
         {
@@ -278,16 +270,18 @@ def to_request(
         [*(() if body.ignore_eos else ends[1]), *([body.stop] if isinstance(body.stop, str) else body.stop or ())],
         (lambda: Minimum(min_tokens, stops)) if min_tokens else constraint,
         served.adapter(body.model),
-        n=body.n or 1,
-        seed=body.seed,
-        stream=bool(body.stream),
-        usage=bool(streamed and streamed.include_usage),
-        min_tokens=min_tokens,
-        skip_ids=frozenset(served.tokenizer.special_tokens.values()) if body.skip_special_tokens else (),
-        return_token_ids=bool(body.return_token_ids),
-        top_logprobs=logprobs,
-        prompt_logprobs=body.prompt_logprobs,
+        frozenset(served.tokenizer.special_tokens.values()) if body.skip_special_tokens else (),
+        logprobs,
     )
+
+
+def chat_of(body: Any, served: Served) -> GenerationRequest:
+    """The request of a body that says the same as a chat_body(). BadRequest: the first mistake, by the body's names."""
+    try:
+        return chat(body.chat_body(), served)
+    except BadRequest as error:
+        error.param = body.params.get(error.param, error.param)
+        raise
 
 
 def token_id(name: str, value: int | str, vocab_size: int) -> int:

@@ -13,12 +13,11 @@ from pydantic import Field
 from lm.generation.sampling import TokenLogprob
 from lm.serving import bodies as chats
 from lm.serving.answers import Item, ItemAnswer
-from lm.serving.bodies import BadRequest, Body, ChatBody, Part, TextPart, text_of
-from lm.serving.requests import GenerationRequest, Served, chat
+from lm.serving.bodies import Body, ChatBody, Part, TextPart, text_of
+from lm.serving.requests import GenerationRequest, Served
 
 LOGPROBS = "message.output_text.logprobs"
 EVENTS = {"reasoning": "reasoning_text", "text": "output_text", "call": "function_call_arguments"}
-PARAMS = {"messages": "input", "max_tokens": "max_output_tokens", "response_format": "text"}  # chat's names, and ours
 
 
 class InputItem(Part):
@@ -56,6 +55,9 @@ class ResponseBody(Body):
 
     only: ClassVar[dict[str, tuple[Any, ...]]] = {
         "background": (False,), "n": (1,), "return_token_ids": (False,), "prompt_logprobs": (), "max_tokens": ()
+    }  # fmt: skip
+    params: ClassVar[dict[str, str]] = {
+        "messages": "input", "max_tokens": "max_output_tokens", "response_format": "text"
     }  # fmt: skip
 
     input: str | Annotated[list[InputItem], Field(min_length=1)]
@@ -110,15 +112,6 @@ class ResponseBody(Body):
         return ChatBody(**{name: value for name, value in self if name in ChatBody.model_fields} | changed)
 
 
-def respond(body: ResponseBody, served: Served) -> GenerationRequest:
-    """The request of a body of /v1/responses. BadRequest: the first mistake in it."""
-    try:
-        return chat(body.chat_body(), served)
-    except BadRequest as error:
-        error.param = PARAMS.get(error.param or "", error.param)
-        raise
-
-
 class ResponseAnswer(ItemAnswer):
     """An answer of /v1/responses: thoughts, one message, then calls of functions, and the settings of the body."""
 
@@ -143,7 +136,7 @@ class ResponseAnswer(ItemAnswer):
 
     @property
     def response_id(self) -> str:
-        """The id by which a response is cancelled."""
+        """The id that cancels a response."""
         return self.new_id("resp")
 
     def new_id(self, prefix: str) -> str:
@@ -154,8 +147,8 @@ class ResponseAnswer(ItemAnswer):
         of_end = {None: "in_progress", "stop": "completed", "length": "incomplete", "cancelled": "cancelled"}
         return of_end[self.choices[0].ended]
 
-    def response(self) -> dict[str, Any]:
-        """The object of the answer so far."""
+    def whole(self) -> dict[str, Any]:
+        """The answer so far."""
         status = self.status
         return {
             "id": self.response_id,
@@ -171,22 +164,12 @@ class ResponseAnswer(ItemAnswer):
             **self.settings,
         }
 
-    def whole(self) -> dict[str, Any]:
-        return self.response()
-
     def item_object(self, item: Item, *, empty: bool = False) -> dict[str, Any]:
-        """An item as it is in the output; empty: as it is when it begins."""
+        """An item of the output; empty: when it begins."""
         status = "in_progress" if item.is_open else "incomplete" if self.status == "cancelled" else "completed"
         if item.kind == "call":
-            call = item.call
-            function = {**call["function"], **({"arguments": ""} if empty else {})}
-            return {
-                "id": f"fc_{call['id']}",
-                "type": "function_call",
-                "call_id": call["id"],
-                "status": status,
-                **function,
-            }
+            number, function = item.call["id"], item.call["function"] | ({"arguments": ""} if empty else {})
+            return {"id": f"fc_{number}", "type": "function_call", "call_id": number, "status": status, **function}
         content = [] if empty else [self.content_part(item)]
         if item.kind == "reasoning":
             return {"id": self.new_id("rs"), "type": "reasoning", "summary": [], "content": content, "status": status}
@@ -224,7 +207,7 @@ class ResponseAnswer(ItemAnswer):
 
     def begin(self) -> Iterable[dict[str, Any]]:
         for kind in ("created", "in_progress"):
-            yield self.event(kind, response=self.response())
+            yield self.event(kind, response=self.whole())
 
     def item_events(
         self, item: Item, what: Literal["begin", "extend", "end"], text: str = "", logprobs: Sequence[TokenLogprob] = ()
@@ -250,4 +233,4 @@ class ResponseAnswer(ItemAnswer):
 
     def end(self) -> Iterable[dict[str, Any]]:
         kind = "incomplete" if self.status == "cancelled" else self.status
-        yield self.event(kind, response=self.response())
+        yield self.event(kind, response=self.whole())

@@ -26,12 +26,6 @@ To call one, answer with its name and arguments as JSON in tags:
 <tool_call>
 {{"name": "…", "arguments": {{…}}}}
 </tool_call>"""
-# What begins a call's name, and its arguments, in each format.
-PARTS: dict[Format, tuple[str, str]] = {
-    "hermes": ('{"name": ', ', "arguments": '),
-    "llama": ('{"name": ', ', "parameters": '),
-    "mistral": ('{"name": ', ', "arguments": '),
-}
 
 
 @functools.lru_cache(maxsize=16)
@@ -71,22 +65,16 @@ def render_tools_as_text(
         result.append(Message(role, content.lstrip("\n") if message.more else content))
     if tools:
         lines = "\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools)
-        text = DESCRIPTION.format(tools=lines)
-        if result[0].role != "system" and not has_system(template):
-            result[0] = Message(result[0].role, f"{text}\n\n{result[0].content}")
-        elif result[0].role == "system":
-            result[0] = Message("system", f"{result[0].content}\n\n{text}")
-        else:
+        text, first = DESCRIPTION.format(tools=lines), result[0]
+        if first.role == "system":
+            result[0] = Message("system", f"{first.content}\n\n{text}")
+            return result, None
+        try:
+            template.render([Message("system", text), Message("user", "a")])
             result.insert(0, Message("system", text))
+        except ValueError:  # the template has no system
+            result[0] = Message(first.role, f"{text}\n\n{first.content}")
     return result, None
-
-
-def has_system(template: ChatTemplate) -> bool:
-    try:
-        template.render([Message("system", "a"), Message("user", "b")])
-    except ValueError:
-        return False
-    return True
 
 
 def calls_in(text: str, template: ChatTemplate) -> tuple[str, list[dict[str, Any]]]:
@@ -142,9 +130,10 @@ def grammar_of(functions: Sequence[Mapping[str, Any]], template: ChatTemplate, *
         start = f"{literal(MISTRAL, '[')} call{more} {literal(']')}"
     else:
         start = "call"
-    head, middle = PARTS[form]
+    arguments = "parameters" if form == "llama" else "arguments"
+    heads = [f'{{"name": {json.dumps(function["name"])}, "{arguments}": ' for function in functions]
     calls = [
-        f"call_{number}: {json.dumps(head + json.dumps(function['name']) + middle)} arguments_{number} {literal('}')}\n"
+        f"call_{number}: {json.dumps(heads[number])} arguments_{number} {literal('}')}\n"
         f"arguments_{number}: %json {json.dumps({**(function.get('parameters') or {'type': 'object'}), **SPACES})}"
         for number, function in enumerate(functions)
     ]
