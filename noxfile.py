@@ -115,7 +115,7 @@ def tests(session: nox.Session) -> None:
 def tests_bpe(session: nox.Session) -> None:
     """The tests of bpe, installed alone, at each SIMD level that this machine has."""
     install(session, f"{BPE}[test]", groups=("tests",))
-    program = "from bpe.native import cpu; print(*cpu.available())"
+    program = "from bpe.native import cpu; print(*cpu.AVAILABLE)"
     for level in reversed(str(session.run("python", "-c", program, silent=True)).split()):
         session.log(f"at the level {level}")
         test(session, f"{BPE}/tests", BPE_SIMD=level)

@@ -54,7 +54,7 @@ def least(work: Callable[[], object], times: int = 9) -> float:
 def compare_utf8(path: Path, tokenizer: bpe.Tokenizer) -> str:
     text = path.read_text(encoding="utf-8", errors="replace") + "\u2014"  # never ASCII, which needs no conversion
     tokenizer.encode_to_numpy(text, disallowed_special=())
-    each = {level: least(lambda level=level: utf8(text, level=level)) for level in cpu.available()}
+    each = {level: least(lambda level=level: utf8(text, level=level)) for level in cpu.AVAILABLE}
     encoding = least(lambda: tokenizer.encode_to_numpy(text, disallowed_special=()))
     gain = (each["portable"] - each[cpu.level()]) / encoding
     times = ", ".join(f"{level} {spent:.2f} ms" for level, spent in each.items())
@@ -97,7 +97,7 @@ def compare_processes(path: Path, name: str, processes: dict[str, tuple[dict[str
 
 
 def compare_levels(path: Path, name: str) -> str:
-    return compare_processes(path, name, {level: ({"BPE_SIMD": level}, []) for level in cpu.available()})
+    return compare_processes(path, name, {level: ({"BPE_SIMD": level}, []) for level in cpu.AVAILABLE})
 
 
 def compare_huge(path: Path, name: str) -> str:

@@ -52,7 +52,7 @@ def scan(reader: Reader) -> None:
     pattern, cut = reader.one_of(PATTERNS), reader.number(300)
     text = reader.text(120)
     expected = reference.pretokenize(text, pattern)
-    for level in cpu.available():
+    for level in cpu.AVAILABLE:
         same(f"the pretokens, {level}", scanner.split(text, pattern, level=level), expected)
     at = scanner.cut(text, min(cut, len(text)), pattern)
     same(f"the pretokens, cut at {at}", scanner.split(text[:at], pattern) + scanner.split(text[at:], pattern), expected)

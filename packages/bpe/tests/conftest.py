@@ -25,7 +25,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # They test no code that has a version for each SIMD level: at the best level alone.
 _ONE_LEVEL = "budgets cli_formats cli_process cluster* datasets expressions format* headers page preparing progress"
 _ONE_LEVEL += " published_formats remote report segments trainers transformers"
-collect_ignore_glob = [f"test_{name}.py" for name in _ONE_LEVEL.split() if cpu.level() != cpu.available()[-1]]
+collect_ignore_glob = [f"test_{name}.py" for name in _ONE_LEVEL.split() if cpu.level() != cpu.AVAILABLE[-1]]
 
 if sysconfig.get_config_var("Py_GIL_DISABLED"):
     # Not all libraries that tests compare with can be installed there: the files that import others are left out.
@@ -40,7 +40,7 @@ if sysconfig.get_config_var("Py_GIL_DISABLED"):
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say at which SIMD level everything ran that did not choose one: BPE_SIMD=level chooses another."""
-    here = ", ".join(cpu.available())
+    here = ", ".join(cpu.AVAILABLE)
     terminalreporter.write_line(f"bpe ran at the SIMD level {cpu.level()}; this machine has {here}")
 
 

@@ -37,7 +37,7 @@ def test_pieces_begin_where_no_token_joins(tokens_and_text: tuple[list[str], str
     number = scanner.register_joins([token.encode() for token in tokens], every_space)
     data = text.encode()
     ends = set(scanner.boundaries(data, number).tolist())
-    for level in cpu.available():
+    for level in cpu.AVAILABLE:
         assert set(scanner.boundaries(data, number, level=level).tolist()) == ends, level
     crosses = any(" " in token.lstrip(" ") for token in tokens)
     at = 0
@@ -67,7 +67,7 @@ def test_any_bytes_and_cuts(data: bytes, every_space: bool, at: int) -> None:
     number = scanner.register_joins([b" a", b"ab", "é\u0301".encode(), "中文".encode(), b"'s", b"\n\n"], every_space)
     pieces = scanner.split(data, number)
     assert b"".join(pieces) == data
-    for level in cpu.available():
+    for level in cpu.AVAILABLE:
         assert scanner.split(data, number, level=level) == pieces, level
     cut = scanner.cut(data, at, number)
     assert at <= cut <= len(data) or cut == len(data)

@@ -20,8 +20,8 @@ from bpe.scanning import scanner
 
 
 def test_there_is_more_than_one_level_to_compare() -> None:
-    assert cpu.available()[0] == "portable"
-    if len(cpu.available()) == 1:
+    assert cpu.AVAILABLE[0] == "portable"
+    if len(cpu.AVAILABLE) == 1:
         pytest.skip("this machine has only the level portable: THE VECTOR CODE IS NOT TESTED HERE")
 
 
@@ -29,7 +29,7 @@ def test_there_is_more_than_one_level_to_compare() -> None:
 @given(data=DATA)
 def test_scanning(name: str, data: bytes) -> None:
     expected = scanner.split(data, name, level="portable")
-    for level in cpu.available():
+    for level in cpu.AVAILABLE:
         assert scanner.split(data, name, level=level) == expected, level
 
 
@@ -54,8 +54,8 @@ def test_whole_processes_at_each_level_and_with_other_seeds(tmp_path: Any) -> No
     words = ["".join(chance.choices("etaoinsrhlé日", k=chance.randint(1, 30))) for _ in range(5_000)]
     file = tmp_path / "text"
     file.write_text(" ".join(words), encoding="utf-8")
-    actual = [run(file, level).stdout.split() for level in (*cpu.available(), "")]
-    assert [line[0] for line in actual] == [*cpu.available(), cpu.available()[-1]]
+    actual = [run(file, level).stdout.split() for level in (*cpu.AVAILABLE, "")]
+    assert [line[0] for line in actual] == [*cpu.AVAILABLE, cpu.AVAILABLE[-1]]
     assert len({line[1] for line in actual}) == len(actual), "the seed of the hashes is not random"
     assert len({line[2] for line in actual}) == 1, "the result depends on the level or on the seed of the hashes"
 

@@ -39,7 +39,7 @@ def test_the_named_patterns_all_have_scanners() -> None:
 @example(data=b"x" * 62 + b"'ll" + b"l" * 70)  # a contraction across two words
 def test_a_scanner_splits_as_its_pattern(name: str, data: bytes) -> None:
     expected = reference.pretokenize(data, name)
-    for level in cpu.available():
+    for level in cpu.AVAILABLE:
         assert scanner.split(data, name, level=level) == expected, level
 
 

@@ -20,7 +20,7 @@ def test_a_str_becomes_the_utf8_that_python_makes_of_it(text: str) -> None:
         expected = text.encode()
     except UnicodeEncodeError:
         expected = None
-    for level in cpu.available():
+    for level in cpu.AVAILABLE:
         assert utf8(text, level=level) == expected, level
 
 
@@ -33,7 +33,7 @@ def test_long_texts_of_characters_of_every_size_become_utf8(most: int) -> None:
             chance.choice([*edges, chance.randrange(128), chance.randrange(min(most, 0xD7FF))]) for _ in range(count)
         ]
         text = "".join(map(chr, codes)) + "a" * chance.randrange(40)
-        for level in cpu.available():
+        for level in cpu.AVAILABLE:
             assert utf8(text, level=level) == text.encode(), level
             if most > 0xFF:
                 at = chance.randrange(len(text) + 1)

@@ -234,12 +234,8 @@ def _may_overlap(some: Collection[str], others: Collection[str]) -> bool:
     """True if a text can hold one of some and one of others that overlap."""
     if any(one in other or other in one for one in some for other in others):
         return True
-    return not (_ends(some).isdisjoint(_beginnings(others)) and _ends(others).isdisjoint(_beginnings(some)))
-
-
-def _beginnings(texts: Collection[str]) -> set[str]:
-    return {text[:size] for text in texts for size in range(1, len(text))}
-
-
-def _ends(texts: Collection[str]) -> set[str]:
-    return {text[size:] for text in texts for size in range(1, len(text))}
+    for one, other in ((some, others), (others, some)):
+        ends = {text[size:] for text in one for size in range(1, len(text))}
+        if not ends.isdisjoint(text[:size] for text in other for size in range(1, len(text))):
+            return True
+    return False

@@ -54,7 +54,7 @@ def completions(
                 completed[(number(token),)] = None
                 continue
             longer = begin + token
-            ids = encode(longer) if _is_text(longer) else merge(longer)
+            ids = (encode if longer.decode("utf-8", "ignore").encode() == longer else merge)(longer)
             covered = count = 0
             while covered < len(unstable) and count < len(ids):
                 covered += size(ids[count])
@@ -69,11 +69,3 @@ def completions(
 
 def _is_space(token: bytes) -> bool:
     return not token.strip(SPACES)
-
-
-def _is_text(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

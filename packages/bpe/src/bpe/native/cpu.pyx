@@ -9,6 +9,7 @@ cdef extern from "native/cpu.h" nogil:
     int best_level()
     const char **level_names
 
+# Names of all levels, and of those that this processor has, the lowest first.
 LEVELS = ("portable", "avx2", "avx512", "neon")
 AVAILABLE = tuple(level_names[_level].decode() for _level in range(best_level() + 1))
 
@@ -16,11 +17,6 @@ AVAILABLE = tuple(level_names[_level].decode() for _level in range(best_level() 
 def level():
     """The name of the level that this process uses."""
     return AVAILABLE[chosen]
-
-
-def available():
-    """The names of the levels that this processor has, the lowest first."""
-    return AVAILABLE
 
 
 cdef int level_of(name) except -1:

@@ -1,21 +1,21 @@
 from libc.stddef cimport size_t
 from libc.stdlib cimport malloc, realloc
 
-cdef inline void *checked_malloc(size_t size) except NULL nogil:
-    cdef void *block = malloc(size if size else 1)
+cdef inline void *checked(void *block) except NULL nogil:
+    """The block itself; MemoryError for NULL."""
     if block == NULL:
         with gil:
             raise MemoryError
     return block
 
 
+cdef inline void *checked_malloc(size_t size) except NULL nogil:
+    return checked(malloc(size if size else 1))
+
+
 cdef inline void *checked_realloc(void *block, size_t size) except NULL nogil:
     """On failure the old block stays as it was, for its owner to free."""
-    cdef void *larger = realloc(block, size if size else 1)
-    if larger == NULL:
-        with gil:
-            raise MemoryError
-    return larger
+    return checked(realloc(block, size if size else 1))
 
 
 cdef extern from "native/memory.h" nogil:
@@ -32,17 +32,9 @@ cdef extern from "native/memory.h" nogil:
 
 cdef inline void *checked_block(size_t size) except NULL nogil:
     """Zeroes, in huge pages where that pays; to be freed by free_block() with the same size."""
-    cdef void *block = zeroed_block(size)
-    if block == NULL:
-        with gil:
-            raise MemoryError
-    return block
+    return checked(zeroed_block(size))
 
 
 cdef inline void *checked_sparse_block(size_t size) except NULL nogil:
     """Zeroes for sparse use; to be freed by free_sparse_block() with the same size."""
-    cdef void *block = sparse_block(size)
-    if block == NULL:
-        with gil:
-            raise MemoryError
-    return block
+    return checked(sparse_block(size))

@@ -1,8 +1,8 @@
 /* The code points of a str, which Python keeps as units of one, two or four bytes each, to UTF-8.
  *
  * AVX2 converts eight at a time, whatever they are: each makes up to four bytes in a lane of its own, and the bytes
- * that there are move together. With the portable version encoding a str takes longer (o200k, warm, on a Zen 5: `python
- * benchmarks/parts.py utf8 FILE`): 95% for Russian, 50% for Thai, 10% for Chinese, 21% for English with a few dashes.
+ * that there are move together. With the portable version encoding a known str takes longer (Llama 3, on a Zen 5:
+ * `python benchmarks/parts.py utf8 FILE`): 36% for Russian, 14% for Thai, 13% for Chinese.
  * A version for AVX-512, which converted sixteen at a time, gained another 1 to 4%: too little for its lines. */
 #ifndef BPE_UTF8_H
 #define BPE_UTF8_H

@@ -24,11 +24,12 @@ class OwnScanner(int):
 cdef object put(void **table, void *entry, int first):
     """The number of an entry put into a table, whose number 0 is the scanner `first`."""
     cdef int i
-    for i in range(MOST_OWN):
-        if table[i] == NULL:
-            number = OwnScanner(first + i)
-            table[i] = entry
-            return number
+    with cython.critical_section(own_guard):
+        for i in range(MOST_OWN):
+            if table[i] == NULL:
+                number = OwnScanner(first + i)
+                table[i] = entry
+                return number
     raise ValueError(f"{MOST_OWN:,} split patterns of their own are in use: let go of tokenizers that are not needed")
 
 
@@ -58,8 +59,7 @@ def register_splitter(levels):
             level.cuts = <uint8_t *> copied(&cuts[0], cuts.shape[0])
             if not (level.page and level.of_code and level.table and level.cuts):
                 raise MemoryError
-        with cython.critical_section(own_guard):
-            number = put(<void **> splitters, entry, PATTERN_SPLITTER)
+        number = put(<void **> splitters, entry, PATTERN_SPLITTER)
         entry = NULL
         return number
     finally:
@@ -82,8 +82,7 @@ def register_joins(tokens, bint every_space):
         entry.shift, entry.every_space = 64 - bits, every_space
         for token in tokens:
             add_joins(entry, <const uint8_t *> <const char *> (<bytes> token), len(token))
-        with cython.critical_section(own_guard):
-            number = put(<void **> joins_of, entry, PATTERN_JOINS)
+        number = put(<void **> joins_of, entry, PATTERN_JOINS)
         entry = NULL
         return number
     finally:
