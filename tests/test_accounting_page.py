@@ -130,12 +130,15 @@ def test_what_fits_equals_pythons(browser: chromium.Chromium):
 
 
 def test_pasted_files_equal_pythons(browser: chromium.Chromium):
-    one = random_question(random.Random(3)) | {"purpose": "generate", "devices": 1, "context": 64, "weights": "bf16"}
+    one = random_question(random.Random(3)) | {name: questions.CHOICES[name][0] for name in questions.OF_POLICY}
+    one |= {"devices": 1, "tensor": 1, "pipeline": 1, "micro_batches": 1, "context": 64, "weights": "bf16"}
+    one |= {"precision": "bf16", "lora_rank": None}
     configs = [small_config(family, {}) for family in FAMILIES]
     configs += [published_config(family, {}) for family in ("Qwen3", "Gemma2", "Olmo2", "GPTNeoX", "Bloom", "Phi3")]
-    asked = [{**one, "config": json.loads(config.to_json_string(use_diff=False))} for config in configs]
+    files = [json.loads(config.to_json_string(use_diff=False)) for config in configs]
+    asked = [{**one, "purpose": purpose, "config": file} for file in files for purpose in ("generate", "train")]
     expected = [python("answer", one) for one in asked]
-    assert sum("tables" in one for one in expected) > len(FAMILIES)
+    assert sum("tables" in one for one in expected) > 2 * len(FAMILIES)  # training of some mixtures is refused
     assert javascript(browser, "answer", asked) == expected
 
 

@@ -76,12 +76,15 @@ def infer(options: argparse.Namespace) -> Answer:
         last = inference.generation_time(shape, machine, prompt, output, options.batch, storage=storage).last_step
         note += f"; each device sends {human(last.sent)} a step to the others, whose time is not in it"
     if options.shape and options.shape.endswith(".gguf"):
-        from accounting.models.gguf import stored  # other shapes have no such file
+        from accounting.models.gguf import compute_buffer, stored  # other shapes have no such file
 
         parts = stored(options.shape, int(parameters(shape).total))
         records.append({"weights": "file", "bytes of tensors": sum(parts.values()), **parts})
         sizes = ", ".join(f"{name} {human(Bytes(size))}" for name, size in parts.items())
         note += f"; the file stores {human(Bytes(sum(parts.values())), binary=True)} of tensors: {sizes}"
+        if buffer := compute_buffer(shape, prompt + output):
+            note += f"; llama.cpp without flash attention computes in {human(Bytes(buffer), binary=True)} more"
+            records[-1]["compute buffer"] = buffer
     page = [columns(table), *(f"  {line}" for line in how if options.explain), wrapped(note)]
     return Answer("\n".join(page), records)
 

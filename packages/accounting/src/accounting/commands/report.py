@@ -162,11 +162,6 @@ def _memory(of: Question) -> TrainingMemory:
     return accounting.training_memory(of.shape, of.batch, of.length, policy=of.policy)
 
 
-def _peak(of: Question) -> list[Section]:
-    peak = _memory(of).peak
-    return [section(peak, "training memory at its peak", peak.moment)]
-
-
 def _phases(of: Question) -> list[Section]:
     rows = (whole_row(phase.title, phase) for phase in _memory(of).phases)
     return [_figures("training memory over a step", Bytes, _memory(of).convention, *rows)]
@@ -248,7 +243,7 @@ TABLES: dict[str, Callable[[Question], list[Section]]] = {
     "training": _training,
     "estimates": _estimates,
     "optimizer": lambda of: [section(accounting.optimizer_flops(of.shape, optimizer=of.policy.optimizer))],
-    "peak": _peak,
+    "peak": lambda of: [section(peak := _memory(of).peak, "training memory at its peak", peak.moment)],
     "phases": _phases,
     "line": _line,
     "batch": _batch,

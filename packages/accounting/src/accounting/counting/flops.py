@@ -76,18 +76,13 @@ def decode_flops(shape: TransformerShape, context: int | None = None, batch_size
     """
     seen = Symbol("context", shape.sequence(context))
     batch = Symbol("batch", positive("batch_size", batch_size))
-    pairs = decode_pairs(shape, seen)
+    pairs = _pairs(shape, lambda attention, layers: 2 * (layers * cached(attention, seen)))
     return breakdown(
         "decode FLOPs",
         FLOPs,
         _forward(shape, constant(1), batch, pairs, absorbed=True),
         "matrix multiplications of one token a sequence, which sees the context positions of the cache",
     )
-
-
-def decode_pairs(shape: TransformerShape, seen: Term) -> Pairs:
-    """Twice the positions that one new token sees in all layers, of each attention."""
-    return _pairs(shape, lambda attention, layers: 2 * (layers * cached(attention, seen)))
 
 
 def cached(attention: AnyAttention, seen: Term) -> Term:

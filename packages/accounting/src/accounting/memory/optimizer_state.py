@@ -63,11 +63,9 @@ def state_tensors(shape: TransformerShape, policy: Policy) -> list[tuple[int, in
             states += [(2 * count, size), (2 * count, 4 * -(-size // QUANTISED_BLOCK))]
         else:
             states.append(((1 if optimizer == "sgd" else 2) * count, policy.moment_bytes * size))
-    return (
-        states + [(count, 4 * size) for count, size in trained_tensors(shape)]
-        if policy.bytes.master_weights
-        else states
-    )
+    if policy.bytes.master_weights:
+        states += [(count, 4 * size) for count, size in trained_tensors(shape)]
+    return states
 
 
 def step_temporaries(shape: TransformerShape, policy: Policy) -> list[tuple[int, Term]]:

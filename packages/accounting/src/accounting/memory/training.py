@@ -471,9 +471,10 @@ class Step:
         run, kernel = self.run, self.policy.norm_kernel
         if self.shape.norm == "none":
             there = int(run.act) == int(run.residual)
+        elif self.shape.norm == "layernorm":
+            there = self.shape.norm_weights or int(run.residual) == 4
         else:
-            there = kernel == "fused" or (kernel == "composite" and int(run.residual) == 4)
-            there = there or self.shape.norm == "layernorm"
+            there = kernel == "fused" or int(run.residual) == 4
         if there:
             return []
         return [Item("this block: input", Group.THIS_BLOCK, saved_by_block(run, kind)[Component.BLOCK_INPUTS])]

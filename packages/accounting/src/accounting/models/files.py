@@ -29,7 +29,7 @@ def find(name: str) -> TransformerShape:
     if not os.path.exists(path):
         from accounting.models import hub  # few shapes come from there
 
-        if hub.is_name(name) and not name.endswith((".json", ".toml")):
+        if hub.NAME.fullmatch(name) and not name.endswith((".json", ".toml")):
             return from_config(_hub_config(name))
         if os.sep in name or name.endswith((".json", ".toml")):
             raise FileNotFoundError(

@@ -65,6 +65,20 @@ def stored(path: str, parameters: int) -> dict[str, int]:
     return sums
 
 
+def compute_buffer(shape: TransformerShape, context: int, micro_batch: int = 512) -> int | None:
+    """Bytes in which llama.cpp computes a micro-batch without flash attention; None for a model unlike Llama.
+
+    Its graph needs most at the scores, between the feed-forward matrices or at the logits, each beside three or more
+    rows of the residual stream; the mask and the places of the values in the cache last until the logits.
+    """
+    if not shape.plain or shape.most_experts > 1 or shape.post_norm or shape.ffn != "swiglu":
+        return None
+    d, heads, tokens = shape.d_model, shape.num_heads * shape.head_width, min(context, micro_batch)
+    lasting = 4 * context + 8 * shape.kv_heads * shape.head_width + 20
+    inside = max(shape.num_heads * context + 3 * d + 2 * max(d, heads), 3 * shape.d_ff + 3 * d)
+    return tokens * max(lasting + 4 * inside, 4 * (shape.vocab_rows + 3 * d))
+
+
 def _number(file: BinaryIO, form: str) -> Any:
     return struct.unpack(f"<{form}", file.read(struct.calcsize(form)))[0]
 

@@ -12,11 +12,6 @@ SECONDS = 20  # to wait for an answer
 MOST = 16 << 20  # bytes of a config.json
 
 
-def is_name(name: str) -> bool:
-    """True for owner/name."""
-    return NAME.fullmatch(name) is not None
-
-
 def config(name: str) -> dict[str, Any]:
     """The contents of the config.json of owner/name.
 

@@ -2185,7 +2185,10 @@ states = $add(states, [$tuple([$mul(2n, count), size]), $tuple([$mul(2n, count),
 states.append($tuple([$mul(($eq(optimizer, "sgd") ? 1n : 2n), count), $mul(policy.moment_bytes, size)]));
 }
 }
-return ($true(policy.bytes.master_weights) ? $add(states, [...(function* ($first) { for (const [count, size] of $first) yield $tuple([count, $mul(4n, size)]); })(trained_tensors(shape))]) : states);
+if ($true(policy.bytes.master_weights)) {
+states = $add(states, [...(function* ($first) { for (const [count, size] of $first) yield $tuple([count, $mul(4n, size)]); })(trained_tensors(shape))]);
+}
+return states;
 });
 let step_temporaries;
 step_temporaries = $def("step_temporaries", "shape policy", [], function (shape, policy) {
@@ -3480,8 +3483,11 @@ return [];
 if ($eq(self.shape.norm, "none")) {
 there = $eq(int(getattr(run, "act")), int(getattr(run, "residual")));
 } else {
-there = $or($eq(kernel, "fused"), () => $and($eq(kernel, "composite"), () => $eq(int(getattr(run, "residual")), 4n)));
-there = $or(there, () => $eq(self.shape.norm, "layernorm"));
+if ($eq(self.shape.norm, "layernorm")) {
+there = $or(self.shape.norm_weights, () => $eq(int(getattr(run, "residual")), 4n));
+} else {
+there = $or($eq(kernel, "fused"), () => $eq(int(getattr(run, "residual")), 4n));
+}
 }
 if ($true(there)) {
 return [];
@@ -4099,13 +4105,8 @@ let batch, pairs, seen;
 
 seen = Symbol("context", shape.sequence(context));
 batch = Symbol("batch", positive("batch_size", batch_size));
-pairs = decode_pairs(shape, seen);
+pairs = _pairs(shape, ((attention, layers) => $mul(2n, $mul(layers, cached(attention, seen)))));
 return breakdown("decode FLOPs", FLOPs, _forward(shape, constant(1n), batch, pairs, {__proto__: $k, absorbed: true}), "matrix multiplications of one token a sequence, which sees the context positions of the cache");
-});
-let decode_pairs;
-decode_pairs = $def("decode_pairs", "shape seen", [], function (shape, seen) {
-
-return _pairs(shape, ((attention, layers) => $mul(2n, $mul(layers, cached(attention, seen)))));
 });
 let cached;
 cached = $def("cached", "attention seen", [], function (attention, seen) {
@@ -4288,7 +4289,7 @@ terms = $union(terms, dict((function* ($first) { for (const [name, term] of $fir
 }
 return breakdown("training FLOPs", FLOPs, terms, $add($add($add("matrix multiplications of forward and backward, the backward ", ($is(shape.lora_rank, null) ? "exactly twice the forward; " : "of a frozen matrix as much as its forward; ")), ($eq(recompute, "none") ? "nothing recomputed (model FLOPs)" : ("" + "recomputing: " + $format(recompute, "") + " (hardware FLOPs)"))), ("" + "; scores over " + $format($item(PAIRS, pairs), ""))));
 });
-return {RECOMPUTATIONS, PAIRS, forward_flops, prefill_flops, decode_flops, decode_pairs, cached, doubled_pairs, _doubled, _pairs, windows, score_flops, state_flops, _forward, backward_terms, training_flops};
+return {RECOMPUTATIONS, PAIRS, forward_flops, prefill_flops, decode_flops, cached, doubled_pairs, _doubled, _pairs, windows, score_flops, state_flops, _forward, backward_terms, training_flops};
 };
 $modules["accounting.hardware.devices"] = () => {
 const ByteRate = $load("accounting.units").ByteRate;
