@@ -7,7 +7,7 @@ import multiprocessing
 import os
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,15 +73,19 @@ def run(
             outcomes[trial.name] = perform(trial, data, out / trial.name, progress)
             tell(outcomes)
         return outcomes
+    waiting, running = [*trials][::-1], dict[Future[Outcome], Trial]()
     spawn, threads = multiprocessing.get_context("spawn"), max(1, torch.get_num_threads() // jobs)
     with ProcessPoolExecutor(jobs, spawn, torch.set_num_threads, (threads,)) as pool:
         try:
-            names = {pool.submit(perform_or_exit, one, data, out / one.name): one.name for one in trials}
-            for future in as_completed(names):
-                outcomes[names[future]] = future.result()
-                tell(outcomes)
+            while waiting or running:
+                # No more are submitted than run, so that none begins after one has failed.
+                while waiting and len(running) < jobs:
+                    trial = waiting.pop()
+                    running[pool.submit(perform_or_exit, trial, data, out / trial.name)] = trial
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    outcomes[running.pop(future).name] = future.result()
+                    tell(outcomes)
         except BaseException as error:
-            pool.shutdown(wait=False, cancel_futures=True)  # so that none begins after one has failed
             for process in multiprocessing.active_children():
                 process.terminate()  # SIGTERM: a run is saved, and its process ends
             if isinstance(error, BrokenProcessPool):
