@@ -159,6 +159,7 @@ def test_errors_of_ray_become_one_sentence() -> None:
         (exceptions.OutOfMemoryError("Task was killed.\nmore"), MemoryError),
         (exceptions.ObjectStoreFullError("full"), OSError),
         (exceptions.OutOfDiskError("full"), OSError),
+        (exceptions.RayTaskError("f", "ray.exceptions.OutOfDiskError: full", OSError()), OSError),
         (exceptions.WorkerCrashedError(), RuntimeError),
     ):
         with pytest.raises(kind) as raised, tasks.connected(None, 1):

@@ -97,8 +97,8 @@ def encode(
             parts = [Task(part, part_of, (part, reference)) for part in cut if len(cut) > 1]
             yield from parts  # which are handed out after this, so that their results have references
             place, results = remote.inside(folder, manifest.files[number].output), [part.result for part in parts]
-            all_of = Part(entry, 0, None, 0 if parts else entry.size)
-            yield Task(all_of, whole_of, (number, entry, place, results, reference))
+            part = Part(entry, 0, None, 0 if parts else entry.size)
+            yield Task(part, whole_of, (number, entry, place, results, reference))
 
     if left:
         with connected(address, num_threads) as ray, reporter(progress) as report:

@@ -92,7 +92,7 @@ def connected(address: str | None, num_threads: int) -> Iterator[Any]:
             )
         yield ray
     except ray.exceptions.RayError as error:
-        kind, sentence = SENTENCES.get(type(error).__name__, LOST)
+        kind, sentence = next((one for name, one in SENTENCES.items() if name in f"{type(error)} {error}"), LOST)
         raise kind(f"{sentence} ({_cause(error)})") from None
     finally:
         if started:
