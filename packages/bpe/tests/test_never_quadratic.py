@@ -43,6 +43,7 @@ TIMES = 4 if COUNTED else 16
 # What n log n is at most for a text so many times as long, and what does not depend on it; n² would be TIMES².
 MOST = 5.5 if COUNTED else 48
 FIXED = 20_000 if COUNTED else 1_000_000  # blocks, nanoseconds
+FEW = 1 << 23  # bytes of a cache without stretches, which would look up what comes again instead of encoding it
 
 
 def cost(work: Callable[[bytes], object], text: bytes) -> int:
@@ -66,8 +67,10 @@ def tokenizer(pattern: str | None, by_rank: bool) -> Tokenizer:
         ranks = {
             token: number for number, token in result.vocab.items() if number not in result.special_tokens.values()
         }
-        return Tokenizer.from_ranks(ranks, pattern=pattern, special_tokens=result.special_tokens)
-    return Tokenizer(result.vocab, result.merges, pattern=pattern, special_tokens=result.special_tokens)
+        result = Tokenizer.from_ranks(ranks, pattern=pattern, special_tokens=result.special_tokens)
+    else:
+        result = Tokenizer(result.vocab, result.merges, pattern=pattern, special_tokens=result.special_tokens)
+    return Tokenizer.from_data(result.data, cache_bytes=FEW)
 
 
 def assert_nearly_linear(work: Callable[[bytes], object], unit: bytes, what: str) -> None:
