@@ -136,10 +136,10 @@ def test_pasted_files_equal_pythons(browser: chromium.Chromium):
     configs = [small_config(family, {}) for family in FAMILIES]
     configs += [published_config(family, {}) for family in ("Qwen3", "Gemma2", "Olmo2", "GPTNeoX", "Bloom", "Phi3")]
     files = [json.loads(config.to_json_string(use_diff=False)) for config in configs]
-    asked = [{**one, "purpose": purpose, "config": file} for file in files for purpose in ("generate", "train")]
-    expected = [python("answer", one) for one in asked]
+    cases = [{**one, "purpose": purpose, "config": file} for file in files for purpose in ("generate", "train")]
+    expected = [python("answer", one) for one in cases]
     assert sum("tables" in one for one in expected) > 2 * len(FAMILIES)  # training of some mixtures is refused
-    assert javascript(browser, "answer", asked) == expected
+    assert javascript(browser, "answer", cases) == expected
 
 
 def test_page_is_one_small_file(page: Path):

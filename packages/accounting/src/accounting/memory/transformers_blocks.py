@@ -207,8 +207,8 @@ def of_ffn(run: ForwardPass, kind: Kind) -> dict[Component, Tensors]:
 
 
 def _hidden(run: ForwardPass, hidden: Term, *, in_one: bool = False) -> Tensors:
-    """What comes in, the activated gate and the product; what goes in and out of one activation, and what lies between
-    its operators; a clamped gate is kept, and its sigmoid, and up + 1."""
+    """Tensors between a feed-forward layer's matrices: gate, up, the activated gate and the product; or the input and
+    the output of an activation, and those between its operators; a clamped gate, its sigmoid and up + 1 too."""
     count = {"clamped_swiglu": 7, "swiglu": 4, "geglu": 4, "gelu_new": 5, "relu": 1}.get(run.shape.ffn, 2)
     return [(1, 2 * hidden), (count - 2, hidden)] if in_one else [(count, hidden)]
 

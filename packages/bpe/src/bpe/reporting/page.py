@@ -32,8 +32,8 @@ def page(tokenizers: Tokenizer | Mapping[str, Tokenizer], text: str = SAMPLE, *,
             packed = javascript.packed(tokenizer.data).decode()
         except ValueError as error:
             trouble = f"{html.escape(str(error))}; the tokens here do not follow the text box."
-            drawn = view.tokens_html(tokenizer, text)
-            columns.append(_column(name, f'<p class="trouble">{trouble}</p>{drawn}'))
+            spans = view.tokens_html(tokenizer, text)
+            columns.append(_column(name, f'<p class="trouble">{trouble}</p>{spans}'))
             continue
         columns.append(_column(name, _LIVE.format(name=html.escape(name)), f' data-vocabulary="vocabulary-{number}"'))
         vocabularies.append(f'<script type="text/plain" id="vocabulary-{number}">{packed}</script>')

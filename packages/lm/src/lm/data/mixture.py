@@ -370,8 +370,8 @@ def open_one(path: Path, verify: bool | None) -> Tokens:
         about = about or {"count": len(ids), "dtype": ids.dtype.name, "sha256": digest}
         refuse_damaged(path, digest, about["sha256"])
         if about.get("highest", highest) != highest:
-            said = about["highest"]
-            raise ValueError(f"{beside} is damaged: its highest id is {said}, and {path.name} holds {highest}")
+            claim = about["highest"]
+            raise ValueError(f"{beside} is damaged: its highest id is {claim}, and {path.name} holds {highest}")
     window, mask_sha256, fields = (about.get(name) for name in ("window", "mask", "fields"))
     if window is not None and (window < 1 or len(ids) % window):
         raise ValueError(f"{beside} is damaged: {len(ids)} ids are not a whole number of windows of {window}")
