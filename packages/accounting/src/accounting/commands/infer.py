@@ -82,9 +82,10 @@ def infer(options: argparse.Namespace) -> Answer:
         records.append({"weights": "file", "bytes of tensors": sum(parts.values()), **parts})
         sizes = ", ".join(f"{name} {human(Bytes(size))}" for name, size in parts.items())
         note += f"; the file stores {human(Bytes(sum(parts.values())), binary=True)} of tensors: {sizes}"
-        if buffer := compute_buffer(shape, prompt + output):
-            note += f"; llama.cpp without flash attention computes in {human(Bytes(buffer), binary=True)} more"
-            records[-1]["compute buffer"] = buffer
+        for flash, label in ((True, "compute buffer"), (False, "compute buffer without flash attention")):
+            if buffer := compute_buffer(shape, prompt + output, flash=flash):
+                note += f"; llama.cpp's {label} is {human(Bytes(buffer), binary=True)} more"
+                records[-1][label] = buffer
     page = [columns(table), *(f"  {line}" for line in how if options.explain), wrapped(note)]
     return Answer("\n".join(page), records)
 

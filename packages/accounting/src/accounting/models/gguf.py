@@ -65,18 +65,78 @@ def stored(path: str, parameters: int) -> dict[str, int]:
     return sums
 
 
-def compute_buffer(shape: TransformerShape, context: int, micro_batch: int = 512) -> int | None:
-    """Bytes in which llama.cpp computes a micro-batch without flash attention; None for a model unlike Llama.
+def compute_buffer(shape: TransformerShape, context: int, micro_batch: int = 512, *, flash: bool = True) -> int | None:
+    """Bytes in which llama.cpp computes a micro-batch on one device; None for a model unlike Llama.
 
-    Its graph needs most at the scores, between the feed-forward matrices or at the logits, each beside three or more
-    rows of the residual stream; the mask and the places of the values in the cache last until the logits.
+    Its allocator goes through the graph once and gives each tensor the smallest gap between those that live, or the
+    end (ggml-alloc.c). Its contexts are of whole 256 positions.
+
+    Args:
+        flash: attention without score matrices, llama.cpp's default.
     """
     if not shape.plain or shape.most_experts > 1 or shape.post_norm or shape.ffn != "swiglu":
         return None
-    d, heads, tokens = shape.d_model, shape.num_heads * shape.head_width, min(context, micro_batch)
-    lasting = 4 * context + 8 * shape.kv_heads * shape.head_width + 20
-    inside = max(shape.num_heads * context + 3 * d + 2 * max(d, heads), 3 * shape.d_ff + 3 * d)
-    return tokens * max(lasting + 4 * inside, 4 * (shape.vocab_rows + 3 * d))
+    number = 4 * min(context, micro_batch)  # bytes of one fp32 number for each position
+    scores = -(-context // 256) * 256 * number  # of one head, and as large as a mask in fp32
+    width, inner = shape.d_model * number, shape.d_ff * number
+    heads, keys = (count * shape.head_width * number for count in (shape.num_heads, shape.kv_heads))
+    live: dict[int, int] = {}  # bytes by offset
+    highest = 0
+
+    def take(size: int) -> int:
+        """The offset of a tensor that lives from now on."""
+        nonlocal highest
+        size = -(-size // 64) * 64
+        gaps, end = [], 0
+        for offset in sorted(live):
+            gaps.append((offset - end, -end))
+            end = offset + live[offset]
+        at = -min((gap for gap in gaps if gap[0] >= size), default=(0, -end))[1]
+        live[at], highest = size, max(highest, at + size)
+        return at
+
+    def free(*offsets: int) -> None:
+        for offset in offsets:
+            del live[offset]
+
+    # ids, embeddings in their place, positions, places of keys and of values in the cache, mask, rows of the output;
+    # attention that is not flash has values by columns, each with a place of its own, and a mask in fp32
+    inputs = [number, width, number, 2 * number, *((2 * number, scores // 2) if flash else (2 * keys, scores)), number]
+    ids, _, *places, mask, outputs = map(take, inputs)
+    residual = take(width)
+    free(ids)
+    for layer in range(shape.num_layers):
+        last = layer == shape.num_layers - 1
+        normed, projected, queries = take(width), take(heads), take(heads)
+        free(projected)
+        values, projected = take(keys), take(keys)
+        free(normed)
+        rotated = take(keys)
+        free(projected, rotated, values, *(places if last else ()))
+        if not flash:
+            weights = take(scores * shape.num_heads)
+            free(queries, *([mask] if last else ()))
+            queries = take(heads)
+            free(weights)
+        mixed = take(heads)
+        free(queries, *([mask] if last and flash else ()))
+        attention = take(width)
+        free(mixed)
+        if last:  # from here on only the positions with an output
+            chosen = take(width)
+            free(attention)
+            attention, rest = chosen, take(width)
+            free(residual, outputs)
+            residual = rest
+        free(residual)
+        normed, gate, up = take(width), take(inner), take(inner)
+        free(normed)
+        product = take(inner)
+        free(gate, up)
+        residual = take(width)
+        free(product, attention)
+    take(shape.vocab_rows * number)
+    return highest
 
 
 def _number(file: BinaryIO, form: str) -> Any:
