@@ -13,6 +13,7 @@ import functools
 import inspect
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -26,7 +27,7 @@ from family_configs import small_config  # noqa: E402
 from live_bytes import Live  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 from torch.autograd import Function  # noqa: E402
-from torch.utils.checkpoint import checkpoint  # noqa: E402
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts  # noqa: E402
 from transformers.masking_utils import eager_mask  # noqa: E402
 
 from accounting import Policy  # noqa: E402
@@ -358,6 +359,40 @@ def test_saved_activations(family: str, sizes: dict[str, Any], checkpointing: st
         predicted = accounting.saved_activations(shape, batch, length, policy=policy)
         beside = tables_beside(family, shape, length, policy) + arguments(family, shape, batch, length, policy)
         assert live.now - before == predicted.total + beside + result.nbytes, policy
+
+
+@pytest.mark.parametrize(("precision", "batch"), [("fp32", 3), ("bf16", 1)])
+def test_operators_save_the_outputs_of_every_second_matmul(precision: str, batch: int) -> None:
+    """Torchtitan's rule of the end of 2024, its attention that of this machine."""
+    policy = Policy(precision=precision, activation_checkpointing="operators", model_code="transformers")
+    model, shape = built("Llama", {}, replace(policy, activation_checkpointing="none"))
+    model.set_attn_implementation("sdpa")
+    attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+    matmul = torch.ops.aten.mm.default
+
+    def contexts() -> Any:
+        counts = {True: 0, False: 0}
+
+        def rule(context: Any, function: Any, *_: Any, **__: Any) -> CheckpointPolicy:
+            counts[context.is_recompute] += function == matmul
+            saved = function == attention or (function == matmul and counts[context.is_recompute] % 2)
+            return CheckpointPolicy.MUST_SAVE if saved else CheckpointPolicy.PREFER_RECOMPUTE
+
+        return create_selective_checkpoint_contexts(rule)
+
+    for layer in layers_of(model):
+        layer.forward = functools.partial(
+            checkpoint, layer.forward, use_reentrant=False, preserve_rng_state=False, context_fn=contexts
+        )
+    ids, targets = (torch.randint(0, 500, (batch, 16)) for _ in range(2))
+    loss_of(model, ids, targets)  # what is made once
+    live = Live(known=[*model.parameters(), *model.buffers(), ids, targets])
+    before = live.now - 16 * batch * 16
+    with live:
+        result = loss_of(model, ids, targets)
+    predicted = accounting.saved_activations(shape, batch, 16, policy=policy)
+    beside = arguments("Llama", shape, batch, 16, policy)
+    assert live.now - before == predicted.total + beside + result.nbytes
 
 
 def tables_beside(family: str, shape: Any, length: int, policy: Policy) -> int:

@@ -36,10 +36,10 @@ SETTINGS = {  # the names that a field of Policy may have, its default first
     "attention_kernel": ("fused", "eager", "blocks"),
     "norm_kernel": ("fused", "composite"),
     "gate_kernel": ("composite", "fused"),
-    "activation_checkpointing": ("none", "selective", "full"),
+    "activation_checkpointing": ("none", "selective", "operators", "full"),
     "loss": ("plain", "shifted", "chunked"),
     "loss_kernel": ("operators", "fused"),
-    "allocator": ("exact", "cuda"),
+    "allocator": ("exact", "cuda", "reserved"),
     "gradient_dtype": ("weights", "fp32"),
     "moment_dtype": ("fp32", "bf16"),
     "offload": ("none", "optimizer", "activations"),
@@ -69,7 +69,8 @@ class Policy:
         gate_kernel: what a gated feed-forward layer saves between its matrices. "composite" gate and up, the activated
             gate and the product (PyTorch's operators); "fused" all but the activated gate.
         activation_checkpointing: "selective" saves what enters attention's inside but nothing of it (Korthikanti et al.
-            2022); "full" only what enters each block (Chen et al. 2016).
+            2022); "operators" what enters each block and the outputs of attention and of every second matmul, as
+            torchtitan does; "full" only what enters each block (Chen et al. 2016).
         loss: "plain" saves log-probabilities; "shifted" holds the logits in fp32 beside them to the end, as
             transformers does; "chunked" saves the gradients of hidden state and head.
         loss_kernel: in what numbers the chunked loss holds logits. "operators" in fp32, beside a copy in those of the
@@ -78,7 +79,8 @@ class Policy:
             rows they are.
         gradient_accumulation: the gradients of earlier micro-batches are there from the start.
         allocator: "cuda" adds what rounding every tensor up to a block takes (see memory/allocator.py), with the step
-            counter that fused AdamW keeps on the device for each parameter.
+            counter that fused AdamW keeps on the device for each parameter. "reserved" adds the logits in 16 bits,
+            whose segment is too small for fp32 ones and stays cached: what max_memory_reserved() has at the loss.
         gradient_dtype: "weights" as the weights; "fp32" adds every gradient up in fp32, in buffers that are there from
             the start, as Megatron-LM does for bf16 weights.
         overhead_bytes: what driver, context and libraries take besides, in every phase.
@@ -160,8 +162,10 @@ class Policy:
 
 DEFAULT = Policy()
 _TUNING = Policy(precision="pure_bf16", activation_checkpointing="full", loss="chunked")
-# What these programs do when they tune adapters; each against published peaks in tests/test_storage_of_training.py.
+# What torchtitan does, and the others when they tune adapters; each against published peaks in
+# tests/test_storage_of_training.py.
 STACKS = {
+    "torchtitan": Policy(precision="bf16", activation_checkpointing="operators", allocator="reserved"),
     "torchtune": _TUNING,
     "trl+peft": replace(_TUNING, precision="autocast", loss="shifted", frozen_dtype="nf4"),
     "unsloth": replace(_TUNING, offload="activations", frozen_dtype="nf4"),

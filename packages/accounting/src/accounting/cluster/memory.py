@@ -118,8 +118,8 @@ def device_forward_pass(
             f"optimizer {policy.optimizer!r} goes by whole tensors, and here several devices share them: "
             f"use one of {', '.join(MOMENTS)}"
         )
-    if policy.allocator != "exact":
-        raise ValueError(f"allocator {policy.allocator!r} is counted of one device alone: use 'exact'")
+    if policy.allocator == "cuda":
+        raise ValueError(f"allocator {policy.allocator!r} is counted of one device alone: use 'exact' or 'reserved'")
     for name, only in (("precision", ("fp32", "bf16", "pure_bf16", "autocast")), ("frozen_dtype", ("weights",))):
         if getattr(policy, name) not in only:
             raise ValueError(

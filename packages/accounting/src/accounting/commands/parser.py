@@ -24,7 +24,7 @@ HELP = {  # of settings of Policy
     "norm_kernel": "what an RMSNorm saves",
     "gate_kernel": "what a gated layer saves",
     "loss_kernel": "what holds a chunk of logits",
-    "allocator": "cuda: with what rounding to blocks adds",
+    "allocator": "cuda: with what rounding to blocks adds; reserved: with cached logits",
     "gradient_dtype": "fp32: all gradients added up in fp32 buffers",
     "moment_dtype": "of AdamW and SGD",
     "offload": "what the host's memory holds",
@@ -297,7 +297,7 @@ def _settings(to: argparse.ArgumentParser, *names: str) -> None:
 
 
 def _memory(to: argparse.ArgumentParser) -> None:
-    to.add_argument("--stack", choices=STACKS, help="settings of a program that tunes adapters, which others change")
+    to.add_argument("--stack", choices=STACKS, help="settings of a program, which others change")
     _settings(to, *SETTINGS)
     to.add_argument("--gradient-accumulation", action="store_true", help="gradients of earlier micro-batches are there")
 

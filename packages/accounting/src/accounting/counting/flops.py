@@ -20,7 +20,7 @@ from accounting.units import FLOPs
 
 Pairs = dict[type, Term]  # by Attention, LatentAttention or Indexer
 
-RECOMPUTATIONS = ("none", "fused", "selective", "full")
+RECOMPUTATIONS = ("none", "fused", "selective", "operators", "full")
 PAIRS = {  # of positions, that attention scores are counted over
     "full": "every one of the seq² pairs of positions, masked or not, as an explicit matrix multiplication computes "
     "them",
@@ -233,8 +233,8 @@ def training_flops(
     """Matrix-multiply FLOPs of one forward and backward pass: the step without its optimizer.
 
     With recompute="none" these are the model's FLOPs, for MFU; otherwise the hardware's, for HFU: "fused" recomputes
-    q·k in the attention's backward (FlashAttention), "selective" the whole of the attention's scores, "full" every
-    block.
+    q·k in the attention's backward (FlashAttention), "selective" the whole of the attention's scores,
+    "operators" the matmuls for keys, the output of attention and up, "full" every block.
     """
     instance("shape", shape, TransformerShape, "SHAPES")
     forward = dict(forward_flops(shape, seq_len, batch_size, pairs=pairs).terms)
@@ -246,6 +246,13 @@ def training_flops(
         terms["recomputed scores"] = forward["scores"] // 2
     elif recompute == "selective":
         terms["recomputed scores"] = forward["scores"]
+    elif recompute == "operators":
+        if not shape.plain or shape.most_experts > 1:
+            raise ValueError("recompute 'operators' is counted of models like Llama alone: use 'full'")
+        n, tokens = Dimensions(shape), Symbol("batch", batch_size) * Symbol("seq", shape.sequence(seq_len))
+        d_ff = FfnDimensions(shape, next(iter(shape.ffns))).d_ff
+        elements = n.n_layers * n.d_model * ((n.n_heads + n.n_kv_heads) * n.head_dim + d_ff)
+        terms["recomputed matmuls"] = 2 * tokens * elements
     elif recompute == "full":
         terms |= {f"recomputed {name}": term for name, term in forward.items() if name != "head"}
     return breakdown(

@@ -170,8 +170,11 @@ def saved_by_layers(run: ForwardPass, layers: dict[Kind, Term]) -> dict[Componen
 
 def saved_by_block(run: ForwardPass, kind: Kind) -> dict[Component, Tensors]:
     """Tensors that one block saves until its backward; with checkpointing the rest is computed again then."""
+    inputs: Tensors = [(1, run.between * run.n.d_model * run.residual)]
     if run.policy.activation_checkpointing == "full":
-        return {Component.BLOCK_INPUTS: [(1, run.between * run.n.d_model * run.residual)]}
+        return {Component.BLOCK_INPUTS: inputs}
+    if run.policy.activation_checkpointing == "operators":
+        return {Component.BLOCK_INPUTS: inputs, **_outputs(run, kind)}
     block = block_tensors(run, kind)
     if run.policy.activation_checkpointing == "selective":
         del block[Component.ATTENTION_WEIGHTS]
@@ -243,6 +246,22 @@ def _with_adapters(run: ForwardPass, saved: dict[Component, Tensors]) -> dict[Co
         if count:
             components[component] = [(count, run.tokens * rank_of(run.shape) * run.act)]
     return components
+
+
+def _outputs(run: ForwardPass, kind: Kind) -> dict[Component, Tensors]:
+    """Outputs of attention, and of the matmuls for queries, values, the gate and the way down, every second one."""
+    shape, n, act, policy = run.shape, run.n, run.act, run.policy
+    llama = shape.plain and shape.ffn == "swiglu" and not (shape.bias or shape.biased_qkv or shape.post_norm)
+    if not llama or shape.most_experts > 1 or shape.lora_rank is not None or policy.attention_kernel != "fused":
+        raise ValueError("activation_checkpointing 'operators' is counted of models like Llama alone: use 'full'")
+    queries = 1, run.tokens * (n.n_heads * n.head_dim) * act
+    values = run.tokens * (n.n_kv_heads * n.head_dim) * act
+    gate = run.tokens * FfnDimensions(shape, kind.ffn).d_ff * act
+    return {
+        Component.MATMUL_OUTPUTS: [queries, (1, run.between * n.d_model * act), (1, values), (1, gate)],
+        Component.ATTENTION_WEIGHTS: _attention_weights(run),
+        Component.ATTENTION_OUTPUT: [queries],
+    }
 
 
 def _router(run: ForwardPass, ffn: FeedForward) -> Tensors:

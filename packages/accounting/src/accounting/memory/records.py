@@ -38,6 +38,7 @@ class Component(Enum):
     ADAPTERS_OF_FFN = "adapters of ffn"
     WEIGHTS_IN_BF16 = "weights in bf16"
     BLOCK_INPUTS = "block inputs"
+    MATMUL_OUTPUTS = "outputs of matmuls"
     FINAL_NORM = "final norm"
     HEAD_INPUT = "head input"
     HEAD_IN_BF16 = "head in bf16"

@@ -219,8 +219,8 @@ class Step:
         elements = Symbol("block_elements", sum(rows * columns * count for (rows, columns), count in inside.items()))
         stored = [(1, self.params * self.weight)]
         if policy.frozen_dtype == "nf4":
-            if not self.frozen or policy.allocator != "exact":
-                raise ValueError("frozen_dtype 'nf4' is counted of matrices beside adapters, with the exact allocator")
+            if not self.frozen or policy.allocator == "cuda":
+                raise ValueError("frozen_dtype 'nf4' is counted of matrices beside adapters, without allocator 'cuda'")
             # a scale of a byte for 64 elements, and one of fp32 for 256 of those
             scales = (elements + 63) // 64 + 4 * ((elements + 64 * 256 - 1) // (64 * 256))
             stored = [(1, (self.params - elements) * self.weight), (1, (elements + 1) // 2 + scales)]
@@ -300,6 +300,8 @@ class Step:
         # the gradient of the chosen log-probabilities is as large as all of them, and becomes that of the logits
         shifted = [temporary("logits in fp32", (1, wide))] if self.policy.loss == "shifted" else []
         loss_gradients = [*after, *shifted, temporary("gradients of logits", (2, wide))]
+        if self.policy.allocator == "reserved" and run.narrow:
+            loss_gradients.append(temporary("logits, cached", logits))
         head_gradients = [*before, temporary("gradients of logits", logits), temporary("hidden gradient", self.hidden)]
         newest = self.gradients(none, none if self.frozen else self.embedding_matrix)
         return [
@@ -466,7 +468,11 @@ class Step:
     def _recomputed_input(self, kind: Kind) -> list[Item]:
         """The input of a block that is computed again, unless that saves it anyway, and not only something made of
         it."""
-        if self.policy.activation_checkpointing != "full":
+        checkpointing = self.policy.activation_checkpointing
+        if checkpointing == "operators":  # values and gate are those that are computed with again
+            saved = saved_by_block(self.run, kind)
+            return items(Group.THIS_BLOCK, {Component.MATMUL_OUTPUTS: saved[Component.MATMUL_OUTPUTS][:2]})
+        if checkpointing != "full":
             return []
         run, kernel = self.run, self.policy.norm_kernel
         if self.shape.norm == "none":

@@ -427,8 +427,8 @@ let accumulating, mine, name, only, shards;
 if (($notin(policy.optimizer, MOMENTS) && !($eq(layout.tensor, layout.pipeline) && $eq(layout.pipeline, 1n)))) {
 throw ValueError(("" + "optimizer " + $format(repr(policy.optimizer), "") + " goes by whole tensors, and here several devices share them: use one of " + $format(", ".join(MOMENTS), "")));
 }
-if ($ne(policy.allocator, "exact")) {
-throw ValueError(("" + "allocator " + $format(repr(policy.allocator), "") + " is counted of one device alone: use 'exact'"));
+if ($eq(policy.allocator, "cuda")) {
+throw ValueError(("" + "allocator " + $format(repr(policy.allocator), "") + " is counted of one device alone: use 'exact' or 'reserved'"));
 }
 for ([name, only] of $tuple([$tuple(["precision", $tuple(["fp32", "bf16", "pure_bf16", "autocast"])]), $tuple(["frozen_dtype", $tuple(["weights"])])])) {
 if ($notin(getattr(policy, name), only)) {
@@ -544,6 +544,7 @@ $c.ADAPTERS_OF_ATTENTION = "adapters of attention";
 $c.ADAPTERS_OF_FFN = "adapters of ffn";
 $c.WEIGHTS_IN_BF16 = "weights in bf16";
 $c.BLOCK_INPUTS = "block inputs";
+$c.MATMUL_OUTPUTS = "outputs of matmuls";
 $c.FINAL_NORM = "final norm";
 $c.HEAD_INPUT = "head input";
 $c.HEAD_IN_BF16 = "head in bf16";
@@ -2587,10 +2588,14 @@ return saved;
 });
 let saved_by_block;
 saved_by_block = $def("saved_by_block", "run kind", [], function (run, kind) {
-let block;
+let block, inputs;
 
+inputs = [$tuple([1n, $mul($mul(run.between, run.n.d_model), run.residual)])];
 if ($eq(run.policy.activation_checkpointing, "full")) {
-return dict([[Component.BLOCK_INPUTS, [$tuple([1n, $mul($mul(run.between, run.n.d_model), run.residual)])]]]);
+return dict([[Component.BLOCK_INPUTS, inputs]]);
+}
+if ($eq(run.policy.activation_checkpointing, "operators")) {
+return dict([[Component.BLOCK_INPUTS, inputs], ..._outputs(run, kind).items()]);
 }
 block = block_tensors(run, kind);
 if ($eq(run.policy.activation_checkpointing, "selective")) {
@@ -2665,6 +2670,20 @@ $set(components, component, [$tuple([count, $mul($mul(run.tokens, rank_of(getatt
 }
 }
 return components;
+});
+let _outputs;
+_outputs = $def("_outputs", "run kind", [], function (run, kind) {
+let act, gate, llama, n, policy, queries, shape, values;
+
+[shape, n, act, policy] = $tuple([run.shape, run.n, run.act, run.policy]);
+llama = $and(shape.plain, () => $and($eq(shape.ffn, "swiglu"), () => !($true(shape.bias) || $true(shape.biased_qkv) || $true(shape.post_norm))));
+if ((!$true(llama) || $gt(shape.most_experts, 1n) || $isnot(shape.lora_rank, null) || $ne(policy.attention_kernel, "fused"))) {
+throw ValueError("activation_checkpointing 'operators' is counted of models like Llama alone: use 'full'");
+}
+queries = $tuple([1n, $mul($mul(run.tokens, $mul(n.n_heads, n.head_dim)), act)]);
+values = $mul($mul(run.tokens, $mul(n.n_kv_heads, n.head_dim)), act);
+gate = $mul($mul(run.tokens, FfnDimensions(shape, getattr(kind, "ffn")).d_ff), act);
+return dict([[Component.MATMUL_OUTPUTS, [queries, $tuple([1n, $mul($mul(run.between, n.d_model), act)]), $tuple([1n, values]), $tuple([1n, gate])]], [Component.ATTENTION_WEIGHTS, _attention_weights(run)], [Component.ATTENTION_OUTPUT, [queries]]]);
 });
 let _router;
 _router = $def("_router", "run ffn", [], function (run, ffn) {
@@ -2810,7 +2829,7 @@ $set(saved, Component.HEAD_IN_BF16, [$tuple([1n, $mul(2n, $mul(n.vocab, n.d_mode
 $set(saved, Component.LOSS, [$tuple([1n, $mul(4n, $mul(run.tokens, run.loss_vocab))]), $tuple([1n, $mul(8n, run.tokens)]), $tuple([1n, Term(4n)])]);
 return saved;
 });
-return {QUERY_BLOCK, ForwardPass, _only_counted_adapters, shared_tensors, saved_by_layers, saved_by_block, block_tensors, _with_adapters, _router, _qk_norms, _attention_weights, _projected, _views, _qkv, scores_in_blocks, scratch_of_blocks, copies_of_heads, norm_tensors, head_tensors};
+return {QUERY_BLOCK, ForwardPass, _only_counted_adapters, shared_tensors, saved_by_layers, saved_by_block, block_tensors, _with_adapters, _outputs, _router, _qk_norms, _attention_weights, _projected, _views, _qkv, scores_in_blocks, scratch_of_blocks, copies_of_heads, norm_tensors, head_tensors};
 };
 $modules["accounting.memory.transformers_blocks"] = () => {
 const Attention = $load("accounting.layer").Attention;
@@ -3240,8 +3259,8 @@ let columns, elements, inside, largest, parts, policy, rows, scales, stored;
 elements = Symbol("block_elements", sum((function* ($first) { for (const [[rows, columns], count] of $first) yield $mul($mul(rows, columns), count); })(inside.items())));
 stored = [$tuple([1n, $mul(self.params, self.weight)])];
 if ($eq(policy.frozen_dtype, "nf4")) {
-if ((!$true(self.frozen) || $ne(policy.allocator, "exact"))) {
-throw ValueError("frozen_dtype 'nf4' is counted of matrices beside adapters, with the exact allocator");
+if ((!$true(self.frozen) || $eq(policy.allocator, "cuda"))) {
+throw ValueError("frozen_dtype 'nf4' is counted of matrices beside adapters, without allocator 'cuda'");
 }
 scales = $add($floordiv($add(elements, 63n), 64n), $mul(4n, $floordiv($sub($add(elements, $mul(64n, 256n)), 1n), $mul(64n, 256n))));
 stored = [$tuple([1n, $mul($sub(self.params, elements), self.weight)]), $tuple([1n, $add($floordiv($add(elements, 1n), 2n), scales)])];
@@ -3312,6 +3331,9 @@ wide = $mul(4n, $mul(run.tokens, run.loss_vocab));
 in_fp32 = temporary("logits in fp32", ...($true(run.narrow) ? [$tuple([1n, wide])] : []));
 shifted = ($eq(self.policy.loss, "shifted") ? [temporary("logits in fp32", $tuple([1n, wide]))] : []);
 loss_gradients = [...after, ...shifted, temporary("gradients of logits", $tuple([2n, wide]))];
+if (($eq(self.policy.allocator, "reserved") && $true(run.narrow))) {
+loss_gradients.append(temporary("logits, cached", logits));
+}
 head_gradients = [...before, temporary("gradients of logits", logits), temporary("hidden gradient", getattr(self, "hidden"))];
 newest = self.gradients(none, ($true(self.frozen) ? none : self.embedding_matrix));
 return [Moment("forward", getattr(PhaseKind, "FORWARD"), nothing, [...before, ...copies, temporary("logits", logits)]), Moment("loss", getattr(PhaseKind, "FORWARD"), nothing, [...after, ...copies, ...shifted, temporary("logits", logits), in_fp32]), Moment("backward of the loss", getattr(PhaseKind, "BACKWARD"), nothing, loss_gradients), Moment("backward of the head", getattr(PhaseKind, "BACKWARD"), newest, head_gradients)];
@@ -3474,9 +3496,14 @@ components.$delete(Component.ATTENTION_OUTPUT);
 return [...items(getattr(Group, "THIS_BLOCK"), components), ...self._recomputed_input(kind)];
 });
 $c._recomputed_input = $def("_recomputed_input", "self kind", [], function (self, kind) {
-let kernel, run, there;
+let checkpointing, kernel, run, saved, there;
 
-if ($ne(self.policy.activation_checkpointing, "full")) {
+checkpointing = self.policy.activation_checkpointing;
+if ($eq(checkpointing, "operators")) {
+saved = saved_by_block(getattr(self, "run"), kind);
+return items(getattr(Group, "THIS_BLOCK"), dict([[Component.MATMUL_OUTPUTS, $slice($item(saved, Component.MATMUL_OUTPUTS), null, 2n)]]));
+}
+if ($ne(checkpointing, "full")) {
 return [];
 }
 [run, kernel] = $tuple([self.run, self.policy.norm_kernel]);
@@ -3512,7 +3539,7 @@ Precision = $class("Precision", [], true, [["weights"], ["residual"], ["activati
 let PRECISIONS;
 PRECISIONS = dict([["fp32", Precision(4n, 4n, 4n, false)], ["bf16", Precision(2n, 2n, 2n, true)], ["pure_bf16", Precision(2n, 2n, 2n, false)], ["autocast", Precision(4n, 4n, 2n, false)], ["fp8", Precision(2n, 2n, 2n, true)]]);
 let SETTINGS;
-SETTINGS = dict([["precision", tuple(PRECISIONS)], ["optimizer", $tuple(["adamw", "adamw8bit", "sgd", "muon"])], ["optimizer_step", $tuple(["fused", "foreach", "loop"])], ["attention_kernel", $tuple(["fused", "eager", "blocks"])], ["norm_kernel", $tuple(["fused", "composite"])], ["gate_kernel", $tuple(["composite", "fused"])], ["activation_checkpointing", $tuple(["none", "selective", "full"])], ["loss", $tuple(["plain", "shifted", "chunked"])], ["loss_kernel", $tuple(["operators", "fused"])], ["allocator", $tuple(["exact", "cuda"])], ["gradient_dtype", $tuple(["weights", "fp32"])], ["moment_dtype", $tuple(["fp32", "bf16"])], ["offload", $tuple(["none", "optimizer", "activations"])], ["frozen_dtype", $tuple(["weights", "nf4"])], ["model_code", $tuple(["lm", "transformers"])]]);
+SETTINGS = dict([["precision", tuple(PRECISIONS)], ["optimizer", $tuple(["adamw", "adamw8bit", "sgd", "muon"])], ["optimizer_step", $tuple(["fused", "foreach", "loop"])], ["attention_kernel", $tuple(["fused", "eager", "blocks"])], ["norm_kernel", $tuple(["fused", "composite"])], ["gate_kernel", $tuple(["composite", "fused"])], ["activation_checkpointing", $tuple(["none", "selective", "operators", "full"])], ["loss", $tuple(["plain", "shifted", "chunked"])], ["loss_kernel", $tuple(["operators", "fused"])], ["allocator", $tuple(["exact", "cuda", "reserved"])], ["gradient_dtype", $tuple(["weights", "fp32"])], ["moment_dtype", $tuple(["fp32", "bf16"])], ["offload", $tuple(["none", "optimizer", "activations"])], ["frozen_dtype", $tuple(["weights", "nf4"])], ["model_code", $tuple(["lm", "transformers"])]]);
 let Policy;
 Policy = $class("Policy", [], true, [["precision", "fp32"], ["optimizer", "adamw"], ["optimizer_step", "fused"], ["attention_kernel", "fused"], ["norm_kernel", "fused"], ["gate_kernel", "composite"], ["activation_checkpointing", "none"], ["loss", "plain"], ["loss_kernel", "operators"], ["logits_chunk_bytes", LOGITS_CHUNK_BYTES], ["gradient_accumulation", false], ["allocator", "exact"], ["gradient_dtype", "weights"], ["overhead_bytes", 0n], ["moment_dtype", "fp32"], ["offload", "none"], ["frozen_dtype", "weights"], ["model_code", "lm"]], ($c) => {
 $c.__post_init__ = $def("__post_init__", "self", [], function (self) {
@@ -4076,7 +4103,7 @@ const layers_named = $load("accounting.counting.layers").layers_named;
 const positive = $load("accounting.checks").positive;
 const replace = $load("dataclasses").replace;
 let RECOMPUTATIONS;
-RECOMPUTATIONS = $tuple(["none", "fused", "selective", "full"]);
+RECOMPUTATIONS = $tuple(["none", "fused", "selective", "operators", "full"]);
 let PAIRS;
 PAIRS = dict([["full", "every one of the seq² pairs of positions, masked or not, as an explicit matrix multiplication computes them"], ["half", "half of the seq² pairs of positions, the usual approximation of causality"], ["causal", "exactly the pairs a causal mask shows: seq·(seq + 1)/2, fewer with a window"]]);
 let forward_flops;
@@ -4269,7 +4296,7 @@ return dict((function* ($first) { for (const [name, term] of $first) yield [name
 });
 let training_flops;
 training_flops = $def("training_flops", "shape seq_len= batch_size= * pairs= recompute=", [null, 1n, "full", "none"], function (shape, seq_len, batch_size, pairs, recompute) {
-let forward, terms;
+let d_ff, elements, forward, n, terms, tokens;
 
 instance("shape", shape, TransformerShape, "SHAPES");
 forward = dict(getattr(forward_flops(shape, seq_len, batch_size, {__proto__: $k, pairs: pairs}), "terms"));
@@ -4282,8 +4309,18 @@ $set(terms, "recomputed scores", $floordiv($item(forward, "scores"), 2n));
 if ($eq(recompute, "selective")) {
 $set(terms, "recomputed scores", $item(forward, "scores"));
 } else {
+if ($eq(recompute, "operators")) {
+if ((!$true(shape.plain) || $gt(shape.most_experts, 1n))) {
+throw ValueError("recompute 'operators' is counted of models like Llama alone: use 'full'");
+}
+[n, tokens] = $tuple([Dimensions(shape), $mul(Symbol("batch", batch_size), Symbol("seq", shape.sequence(seq_len)))]);
+d_ff = FfnDimensions(shape, next(iter(getattr(shape, "ffns")))).d_ff;
+elements = $mul($mul(n.n_layers, n.d_model), $add($mul($add(n.n_heads, n.n_kv_heads), n.head_dim), d_ff));
+$set(terms, "recomputed matmuls", $mul($mul(2n, tokens), elements));
+} else {
 if ($eq(recompute, "full")) {
 terms = $union(terms, dict((function* ($first) { for (const [name, term] of $first) if ($ne(name, "head")) yield [("" + "recomputed " + $format(name, "")), term]; })(forward.items())));
+}
 }
 }
 }
@@ -5191,6 +5228,9 @@ positive("virtual_stages", virtual_stages);
 kernel = choose("kernel", ($is(kernel, null) ? attention_kernel(device) : kernel), KERNELS);
 if ($ne(policy.offload, "none")) {
 throw ValueError("the time of offloaded steps is not predicted: no such run is in the table");
+}
+if ($eq(policy.activation_checkpointing, "operators")) {
+throw ValueError("the time of activation_checkpointing 'operators' is not predicted: use 'selective' or 'full'");
 }
 if (($eq(policy.precision, "fp8") && $notin("fp8", device.peaks))) {
 throw ValueError(("" + "expected a device with matmuls in fp8, got " + $format(device.name, "") + ": use precision bf16"));

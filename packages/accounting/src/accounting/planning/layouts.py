@@ -23,7 +23,7 @@ from accounting.hardware.devices import Device
 from accounting.hardware.interconnect import Interconnect, interconnect
 from accounting.planning.accuracy import Accuracy, accuracy
 from accounting.planning.step_time import StepTime, step_time
-from accounting.policy import DEFAULT, SETTINGS, Policy
+from accounting.policy import DEFAULT, Policy
 from accounting.shape import TransformerShape
 from accounting.units import Bytes, Seconds, Tokens
 
@@ -129,7 +129,7 @@ def plan(
 
     timed = []
     for layout, micro_batch in candidates(shape, devices, sequences, length, joined.node_size):
-        for checkpointing in SETTINGS["activation_checkpointing"]:
+        for checkpointing in ("none", "selective", "full"):
             chosen = replace(policy, activation_checkpointing=checkpointing)
             step = step_time(
                 shape, layout, device, joined, micro_batch, length, policy=chosen, pairs=computed, efficiency=efficiency

@@ -136,6 +136,8 @@ def step_time(
     kernel = choose("kernel", attention_kernel(device) if kernel is None else kernel, KERNELS)
     if policy.offload != "none":
         raise ValueError("the time of offloaded steps is not predicted: no such run is in the table")
+    if policy.activation_checkpointing == "operators":
+        raise ValueError("the time of activation_checkpointing 'operators' is not predicted: use 'selective' or 'full'")
     if policy.precision == "fp8" and "fp8" not in device.peaks:
         raise ValueError(f"expected a device with matmuls in fp8, got {device.name}: use precision bf16")
     stages = {0, layout.pipeline - 1}
