@@ -121,7 +121,7 @@ STATES: dict[str, dict[str, Any]] = {  # families with layers that keep a state 
     },
     "falcon_h1": {**MAMBA, "mamba_d_ssm": 128},
     "jamba": {
-        **{"mamba_d_state": 12, "mamba_dt_rank": 6, "num_experts": 6, "attn_layer_period": 2, "attn_layer_offset": 1},
+        **{"mamba_d_state": 12, "mamba_dt_rank": 6, "num_experts": 6, "attn_layer_period": 2, "attn_layer_offset": 1}
     },
     "nemotron_h": {
         **{**MAMBA, **SPARSE, "hybrid_override_pattern": "M-*E", "head_dim": 16, "mamba_num_heads": 8},

@@ -39,8 +39,7 @@ def test_every_device_kernel_and_head_dim_has_a_certificate():
 
 
 @pytest.mark.parametrize(
-    ("column", "same", "worse"),
-    [("instructions", 105, 106), ("spilled", 0, 4), ("tensor", 8, 7), ("programs", 2, 1)],
+    ("column", "same", "worse"), [("instructions", 105, 106), ("spilled", 0, 4), ("tensor", 8, 7), ("programs", 2, 1)]
 )
 def test_a_kernel_that_became_worse_is_named(column, same, worse):
     new = {"device": "sm90", "kernel": "keys", "head_dim": 64, "instructions": 100, "spilled": 0}

@@ -248,12 +248,7 @@ def test_peak_of_a_step(
 
 
 @pytest.mark.parametrize(
-    "changed",
-    [
-        {"precision": "autocast"},
-        {"gate_kernel": "fused"},
-        {"attention_kernel": "blocks"},
-    ],
+    "changed", [{"precision": "autocast"}, {"gate_kernel": "fused"}, {"attention_kernel": "blocks"}]
 )
 def test_memory_that_is_not_counted_is_refused_by_name(changed: dict[str, str]) -> None:
     shape = replace(accounting.SHAPES["llama-3-8b"], lora_rank=8)

@@ -57,12 +57,7 @@ def run_as(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
         fused.windows.cache_clear()
         lm.attention.rope_cache.cache_clear()
 
-    def choose(
-        *,
-        attention: str = "fused",
-        checkpointing: str = "none",
-        bfloat16_in_c: bool = False,
-    ) -> None:
+    def choose(*, attention: str = "fused", checkpointing: str = "none", bfloat16_in_c: bool = False) -> None:
         if not bfloat16_in_c:
             monkeypatch.setattr(
                 passes, "checked", lambda dtype: NO_PASSES if dtype == torch.bfloat16 else checked(dtype)

@@ -42,11 +42,7 @@ def test_the_best_mean_comes_first() -> None:
 
 @pytest.mark.parametrize(
     ("key", "value", "message"),
-    [
-        ("seconds", 600.1, "600 seconds"),
-        ("bits_per_byte", 0.0, "bits per byte"),
-        ("seed", 1, "each once"),
-    ],
+    [("seconds", 600.1, "600 seconds"), ("bits_per_byte", 0.0, "bits per byte"), ("seed", 1, "each once")],
 )
 def test_a_row_that_breaks_a_rule_is_refused(key: str, value: float, message: str) -> None:
     row = copy.deepcopy(ROW)

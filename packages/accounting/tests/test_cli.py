@@ -195,22 +195,9 @@ def test_tables_by_name(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_shape_by_its_sizes(capsys: pytest.CaptureFixture[str]) -> None:
-    sizes = [
-        "--layers",
-        "48",
-        "--d-model",
-        "1600",
-        "--heads",
-        "25",
-        "--d-ff",
-        "6400",
-        "--vocab",
-        "50257",
-        "--context",
-        "1024",
-    ]
-    for arguments in (sizes, [one for one in sizes if one not in ("--d-ff", "6400")]):
-        assert run(capsys, "report", *arguments, "--batch", "4") == run(capsys, *XL)
+    sizes = "--layers 48 --d-model 1600 --heads 25 --d-ff 6400 --vocab 50257 --context 1024"
+    for arguments in (sizes, sizes.replace("--d-ff 6400 ", "")):
+        assert run(capsys, "report", *arguments.split(), "--batch", "4") == run(capsys, *XL)
     found = json.loads(run(capsys, "report", "gpt2", "--layers", "24", "--only", "parameters", "--json"))
     assert found[0]["total"] == 124_439_808 + 12 * 7_087_872
     # a longer context has more learned positions
@@ -240,28 +227,16 @@ def test_steps_years_and_hfu(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["wall clock"] == 3 * 4_513_336_524_800 * 1024 * 400_000 / (0.5 * 19.5e12)
     assert found["in years"] == found["wall clock"] / 86_400 / 365.25
     # Megatron-LM's GPT-3: 140 of 312 TFLOP/s with what is recomputed, 300 billion tokens on 1,024 A100s in 34 days
-    gpt3 = [
-        "time",
-        "gpt3-175b",
-        "--tokens",
-        "300e9",
-        "--devices",
-        "1024",
-        "--device",
-        "a100-80gb",
-        "--pairs",
-        "full",
-        "--json",
-    ]
+    gpt3 = "time gpt3-175b --tokens 300e9 --devices 1024 --device a100-80gb --pairs full --json"
     with_it, without = (
-        {row["name"]: row["value"] for row in json.loads(run(capsys, *gpt3, *extra.split()))}
+        {row["name"]: row["value"] for row in json.loads(run(capsys, *f"{gpt3} {extra}".split()))}
         for extra in ("--hfu 0.4487 --activation-checkpointing full", "--mfu 0.4487")
     )
     assert with_it["HFU"] == pytest.approx(0.4487)
     assert with_it["wall clock"] / 86_400 == pytest.approx(34.7, abs=0.1)
     assert without["wall clock"] / 86_400 == pytest.approx(26.1, abs=0.1)
     assert with_it["wall clock"] / without["wall clock"] == pytest.approx(4 / 3, rel=0.01)
-    assert main([*gpt3, "--hfu", "0.4"]) == 2
+    assert main([*gpt3.split(), "--hfu", "0.4"]) == 2
     assert "--activation-checkpointing" in capsys.readouterr().err
 
 
@@ -295,20 +270,8 @@ def test_units_are_taken_as_people_write_them(capsys: pytest.CaptureFixture[str]
 
 def test_whole_numbers_are_exact(capsys: pytest.CaptureFixture[str]) -> None:
     for words, count in (("9007199254740993", 9007199254740993), ("1e23", 10**23), ("1_000_000", 10**6)):
-        table = run(
-            capsys,
-            "time",
-            "gpt2-swiglu",
-            "--tokens",
-            words,
-            "--context",
-            "1",
-            "--device",
-            "h100",
-            "--mfu",
-            "1",
-            "--csv",
-        )
+        command = f"time gpt2-swiglu --tokens {words} --context 1 --device h100 --mfu 1 --csv"
+        table = run(capsys, *command.split())
         assert next(csv.DictReader(io.StringIO(table)))["value"] == str(count)
 
 

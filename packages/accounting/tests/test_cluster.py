@@ -7,15 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shape_strategies import laid_out, shapes
 
-from accounting import (
-    SHAPES,
-    Policy,
-    TransformerShape,
-    forward_flops,
-    parameters,
-    saved_activations,
-    training_memory,
-)
+from accounting import SHAPES, Policy, TransformerShape, forward_flops, parameters, saved_activations, training_memory
 from accounting.cluster.device import device_flops, device_parameters, replicated_parameters
 from accounting.cluster.layout import Layout, Place, places, shard, split
 from accounting.cluster.memory import device_memory, fullest

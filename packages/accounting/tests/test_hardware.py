@@ -50,11 +50,7 @@ WIRES = {
     "m1": (128, 4.266),
 }
 # (matrix units of a TPU chip: MXUs times their multiply-adds, clock in MHz): peak of bf16
-TPU = {
-    "tpu-v4": (8 * 128 * 128, 1050),
-    "tpu-v5e": (4 * 128 * 128, 1500),
-    "tpu-v5p": (8 * 128 * 128, 1750),
-}
+TPU = {"tpu-v4": (8 * 128 * 128, 1050), "tpu-v5e": (4 * 128 * 128, 1500), "tpu-v5p": (8 * 128 * 128, 1750)}
 
 
 @pytest.mark.parametrize("name", TPU)

@@ -56,9 +56,7 @@ def everything(shape: TransformerShape, batch: int) -> dict[str, Breakdown]:
         "int4": accounting.inference_memory(shape, batch, weights="int4", cache="int8"),
         "plain": training_memory(shape, batch).peak,
         "chunked": training_memory(
-            shape,
-            batch,
-            policy=Policy(loss="chunked", attention_kernel="eager", activation_checkpointing="full"),
+            shape, batch, policy=Policy(loss="chunked", attention_kernel="eager", activation_checkpointing="full")
         ).peak,
     }
 

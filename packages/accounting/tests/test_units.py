@@ -77,12 +77,7 @@ def test_units_refuse_what_would_be_cut() -> None:
 
 def test_formulas_refuse_what_would_be_cut() -> None:
     four = Symbol("batch", 4)
-    for wrong in (
-        lambda: four * 0.5,
-        lambda: four + 0.5,
-        lambda: four // 1.5,
-        lambda: four - 1.0,
-    ):
+    for wrong in (lambda: four * 0.5, lambda: four + 0.5, lambda: four // 1.5, lambda: four - 1.0):
         with pytest.raises(TypeError, match="a formula is of whole numbers"):
             wrong()
     assert (10 - four).text() == "10 - batch"

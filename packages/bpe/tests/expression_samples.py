@@ -41,65 +41,11 @@ ONE_CHARACTER = [
         f"[[:{name}:]]"
         for name in "alnum alpha ascii blank cntrl digit graph lower print punct space upper word".split()
     ),
-    *(
-        "[[:xdigit:]]",
-        "[[:^alpha:]]",
-        "[^[:punct:]]",
-        ".",
-        "(?s:.)",
-        "(?m:.)",
-        r"[^\n]",
-        "[a-f]",
-        "[^a-f]",
-        "[]a]",
-        "[^]a]",
-    ),
-    *(
-        "[a-]",
-        "[-a]",
-        r"[\]\[]",
-        "[$^.|]",
-        "[a[bc]d]",
-        "[a[^b]]",
-        "[^[^a]]",
-        r"[\p{Lu}&&\p{Latin}]",
-        r"[^\p{Lu}&&\p{Latin}]",
-    ),
-    *(
-        r"[a-z&&[aeiou]&&[^e]]",
-        "[a&b]",
-        "[a-z--[aeiou]]",
-        "[a-z~~[x-~]]",
-        r"[\w&&[^\d]]",
-        r"[\h_]",
-        r"[\b]",
-        r"[\x{41}-\x{5A}]",
-    ),
-    *(
-        r"\x41",
-        r"\u0041",
-        r"\u{41}",
-        r"\x{1F600}",
-        r"\U0001F600",
-        r"\-",
-        r"\.",
-        r"\é",
-        "é",
-        "世",
-        "😀",
-        r"[\x{41}-\x{5A}]",
-    ),
-    *(
-        "(?i:s)",
-        "(?i:k)",
-        "(?i:é)",
-        "(?i:σ)",
-        "(?i:[a-k])",
-        "(?i:[^k])",
-        r"(?i:\p{Lu})",
-        r"(?i:[\p{Greek}&&\p{Lu}])",
-        "(?i:Ω)",
-    ),
+    *r"[[:xdigit:]] [[:^alpha:]] [^[:punct:]] . (?s:.) (?m:.) [^\n] [a-f] [^a-f] []a] [^]a]".split(),
+    *r"[a-] [-a] [\]\[] [$^.|] [a[bc]d] [a[^b]] [^[^a]] [\p{Lu}&&\p{Latin}] [^\p{Lu}&&\p{Latin}]".split(),
+    *r"[a-z&&[aeiou]&&[^e]] [a&b] [a-z--[aeiou]] [a-z~~[x-~]] [\w&&[^\d]] [\h_] [\b] [\x{41}-\x{5A}]".split(),
+    *r"\x41 \u0041 \u{41} \x{1F600} \U0001F600 \- \. \é é 世 😀 [\x{41}-\x{5A}]".split(),
+    *r"(?i:s) (?i:k) (?i:é) (?i:σ) (?i:[a-k]) (?i:[^k]) (?i:\p{Lu}) (?i:[\p{Greek}&&\p{Lu}]) (?i:Ω)".split(),
 ]
 REFUSED = [
     r"\X",
@@ -114,21 +60,7 @@ REFUSED = [
     "[[:nothing:]]",
     "a**",
 ]
-REFUSED += [
-    "[b-a]",
-    "(",
-    ")",
-    "[a",
-    "*a",
-    r"\p{L",
-    "a{2,1}",
-    "(?=a)*",
-    "(?z)a",
-    "\\",
-    r"\x{110000}",
-    "[a-\\d]",
-    "a{1,99999}",
-]
+REFUSED += r"[b-a] ( ) [a *a \p{L a{2,1} (?=a)* (?z)a \ \x{110000} [a-\d] a{1,99999}".split()
 
 LETTERS = "abAB1 \n\ts'k\r.-"
 OTHERS = "é世ſKßΣ٣²\u0301\u200d\x85\u3000😀ǅ"

@@ -22,12 +22,7 @@ BYTES = [bytes([byte]) for byte in range(256)]
 MERGES = [(b"t", b"h"), (b" ", b"th"), (b" th", b"e"), (b"#", b"#"), (b"\xc3", b"\xa9"), (b" ", b" "), (b"1", b"2")]
 
 
-TEXTS = [
-    "",
-    "the  ##12 é e\u0301 the\n\n THE it's 12345",
-    "<s>the</s> <tool> 世界 \x1c\x85 \n \n  ",
-    " <tool><s>é<s",
-]
+TEXTS = ["", "the  ##12 é e\u0301 the\n\n THE it's 12345", "<s>the</s> <tool> 世界 \x1c\x85 \n \n  ", " <tool><s>é<s"]
 
 
 data_folder = os.environ.get("GROUNDUP_DATA")

@@ -41,24 +41,8 @@ def corpus(seed: int, words: int = 4000) -> str:
     """Words of a Zipf-like distribution, with end-of-text tokens among them."""
     rng = random.Random(seed)
     names = ["".join(rng.choices("abcdefgh", k=rng.randint(1, 9))) for _ in range(200)]
-    names += [
-        "the",
-        "cat",
-        "sat",
-        "on",
-        "the",
-        "mat;",
-        "the",
-        "dog's",
-        "dinner",
-        "wasn't",
-        "théirs",
-        "",
-        "\n1234",
-        "中文",
-        "😀",
-        "",
-    ]
+    words_of_people = "the cat sat on the mat; the dog's dinner wasn't théirs"
+    names += [*words_of_people.split(), "", "\n1234", "中文", "😀", ""]
     text = rng.choices(names, weights=[1 / (i + 1) for i in range(len(names))], k=words)
     return " ".join(word if rng.random() > 0.01 else "<|endoftext|>" for word in text)
 

@@ -60,8 +60,7 @@ def test_a_full_disk_is_one_sentence(trained: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "status", "lines"),
-    [(signal.SIGINT, 130, ["stopped; nothing was written"]), (signal.SIGTERM, 143, [])],
+    ("number", "status", "lines"), [(signal.SIGINT, 130, ["stopped; nothing was written"]), (signal.SIGTERM, 143, [])]
 )
 def test_signals_leave_nothing_half_written(trained: Path, number: int, status: int, lines: list[str]) -> None:
     running = subprocess.Popen(

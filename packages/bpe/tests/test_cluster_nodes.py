@@ -187,11 +187,7 @@ def test_a_full_disk_leaves_nothing_half_written(
 def test_no_memory_is_one_sentence(tmp_path: Path) -> None:
     """Ray's watch over memory, told that a hundredth of it is all there is, ends every task."""
     output, _ = limited(
-        tmp_path,
-        1,
-        RAY_memory_usage_threshold="0.01",
-        RAY_memory_monitor_refresh_ms="100",
-        RAY_task_oom_retries="2",
+        tmp_path, 1, RAY_memory_usage_threshold="0.01", RAY_memory_monitor_refresh_ms="100", RAY_task_oom_retries="2"
     )
     assert output.startswith("MemoryError: a node has too little memory")
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"manifest.json"}

@@ -58,8 +58,7 @@ def test_native_there_and_back_for_any_tokens(
 def test_the_same_tokenizer_gives_the_same_bytes(tmp_path: Path) -> None:
     data = everything()
     shuffled = data._replace(
-        vocab=dict(reversed(data.vocab.items())),
-        special_tokens=dict(reversed(data.special_tokens.items())),
+        vocab=dict(reversed(data.vocab.items())), special_tokens=dict(reversed(data.special_tokens.items()))
     )
     native.write(tmp_path / "a", data)
     native.write(tmp_path / "b", shuffled)

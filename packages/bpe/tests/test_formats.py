@@ -136,9 +136,6 @@ def test_published_ranks_as_a_tokenizer_json(tmp_path: Path, name: str) -> None:
     path = tmp_path / "tokenizer.json"
     huggingface.write(path, data)
     peer = tiktoken.Encoding(
-        name,
-        pat_str=data.pattern.expressions[0],
-        mergeable_ranks=ranks,
-        special_tokens=data.special_tokens,
+        name, pat_str=data.pattern.expressions[0], mergeable_ranks=ranks, special_tokens=data.special_tokens
     )
     assert peer_of(path).encode(PROSE).ids == peer.encode(PROSE, allowed_special="all")

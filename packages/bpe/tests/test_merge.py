@@ -44,12 +44,7 @@ def table(counts: dict[bytes, int]) -> bytearray:
 
 
 def merge(
-    counts: dict[bytes, int],
-    vocab_size: int,
-    tie_break: str,
-    floor: int,
-    consume: bool = False,
-    **bounds: int,
+    counts: dict[bytes, int], vocab_size: int, tie_break: str, floor: int, consume: bool = False, **bounds: int
 ) -> list[tuple[bytes, bytes]]:
     """The merges that bring the 256 bytes to vocab_size tokens, by Merger."""
     alphabet = bytes(range(256))

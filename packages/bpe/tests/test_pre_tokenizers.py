@@ -40,10 +40,7 @@ CL100K = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{%s}" + (
 PUBLISHED = {
     "nanochat": [split(CL100K % "1,2"), byte_level()],
     "glm-4": [split(CL100K % "1,3"), byte_level()],
-    "tekken": [
-        split(rf"{LETTERS}{UPPER}]*{LOWER}]+|{LETTERS}{UPPER}]+{LOWER}]*|\p{{N}}|{REST}"),
-        byte_level(),
-    ],
+    "tekken": [split(rf"{LETTERS}{UPPER}]*{LOWER}]+|{LETTERS}{UPPER}]+{LOWER}]*|\p{{N}}|{REST}"), byte_level()],
     "nemotron": [
         split(rf"{LETTERS}{UPPER}]*{LOWER}]+|{LETTERS}{UPPER}]+{LOWER}]*|\p{{N}}|{REST}", "Removed", True),
         byte_level(),

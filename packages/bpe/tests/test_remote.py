@@ -154,10 +154,7 @@ def test_every_format_by_url_holds_the_bytes_of_the_file(folder: str, tmp_path: 
 
 
 def test_tokenizers_and_counts_by_url(folder: str) -> None:
-    for name, save in {
-        "tok.bpe": TOKENIZER.save,
-        "tokenizer.json": TOKENIZER.to_huggingface,
-    }.items():
+    for name, save in {"tok.bpe": TOKENIZER.save, "tokenizer.json": TOKENIZER.to_huggingface}.items():
         save(f"{folder}/{name}")
         assert bpe.load(f"{folder}/{name}").encode(TEXT, allowed_special="all") == IDS
     TOKENIZER.to_gpt2(f"{folder}/gpt2")

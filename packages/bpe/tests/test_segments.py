@@ -107,10 +107,7 @@ CHATS = {
         "<\uff5cbegin\u2581of\u2581sentence\uff5c> <\uff5cUser\uff5c> <\uff5cAssistant\uff5c>",
     ),
     "gpt-oss": Chat(
-        "",
-        ("<|start|>{role}<|message|>", "<|end|>"),
-        "<|start|>assistant",
-        "<|start|> <|message|> <|end|>",
+        "", ("<|start|>{role}<|message|>", "<|end|>"), "<|start|>assistant", "<|start|> <|message|> <|end|>"
     ),
     "Command R": Chat(
         "<BOS_TOKEN>",

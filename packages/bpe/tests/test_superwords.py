@@ -73,9 +73,7 @@ def test_superbpe_encodes_as_the_reference_and_in_tokenizers(superbpe: bpe.Token
     text = corpus(6, 300).replace("<|endoftext|>", "") + "a: b  c, 1234 — déjà\n\nvu :) \t x"
     ranks, ids = reference.rank_merges(superbpe.merges), {token: i for i, token in superbpe.vocab.items()}
     expected = reference.encode(
-        text.encode(),
-        lambda chunk: reference.encode_pretoken_by_merges(chunk, ranks, ids),
-        pattern=SUPERWORD_PATTERN,
+        text.encode(), lambda chunk: reference.encode_pretoken_by_merges(chunk, ranks, ids), pattern=SUPERWORD_PATTERN
     )
     superbpe.to_huggingface(tmp_path / "tokenizer.json")
     superbpe.save(tmp_path / "superbpe.bpe")

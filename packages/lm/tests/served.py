@@ -19,17 +19,7 @@ MARKS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 
 @contextlib.contextmanager
 def served(
-    model,
-    tokenizer,
-    *,
-    rows=4,
-    waiting=8,
-    max_tokens=200,
-    template=None,
-    guards=(),
-    memory=None,
-    adapters=None,
-    **more,
+    model, tokenizer, *, rows=4, waiting=8, max_tokens=200, template=None, guards=(), memory=None, adapters=None, **more
 ):
     """A server in a thread: its address, and its engine."""
     import uvicorn

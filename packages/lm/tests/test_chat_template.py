@@ -160,11 +160,7 @@ KINDS = {
         ["<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"],
         [],
     ),
-    "deepseek's own tokens": (
-        "deepseek-v3",
-        ["<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<|EOT|>"],
-        [],
-    ),
+    "deepseek's own tokens": ("deepseek-v3", ["<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<|EOT|>"], []),
 }
 MARKED_NAMES = tuple(
     sorted(set(re.findall(r"<[^ <>]+>|\[gMASK\]", "".join(expected for _, expected in MARKED.values()))))
@@ -350,13 +346,8 @@ def exported(request, tmp_path_factory):
     assert main([*talks, *arguments]) == 0
     size = {"vocab_size": 300, "context_length": 128, "num_layers": 1, "d_model": 32, "num_heads": 2, "d_ff": 32}
     settings = [f"--model.{name}={value}" for name, value in size.items()]
-    settings += [
-        "--train.objective=sft",
-        "--train.steps=1",
-        "--train.batch_size=1",
-        "--train.warmup_steps=0",
-        "--train.threads=1",
-    ]
+    training = {"objective": "sft", "steps": 1, "batch_size": 1, "warmup_steps": 0, "threads": 1}
+    settings += [f"--train.{name}={value}" for name, value in training.items()]
     assert main(["train", "cpu-demo", "--data", data, "--out", run, "--quiet", *arguments, *settings]) == 0
     assert main(["export", run, "--out", out]) == 0
     return run, out, stop

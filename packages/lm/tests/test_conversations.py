@@ -185,13 +185,7 @@ def test_a_run_on_conversations_resumes_to_the_bit(tmp_path):
     shape = lm.ModelConfig(50, 16, 1, 16, 2, 24)
     assert_continues(tmp_path, tmp_path, config, shape, step=5)
     marks = 1 - np.asarray(open_tokens(tmp_path / "train.npy").mask)
-    write_tokens(
-        tmp_path / "train.npy",
-        np.load(tmp_path / "train.npy"),
-        tokenizer="t",
-        end_of_text=3,
-        mask=marks,
-    )
+    write_tokens(tmp_path / "train.npy", np.load(tmp_path / "train.npy"), tokenizer="t", end_of_text=3, mask=marks)
     with pytest.raises(ValueError, match="mask"):
         run(tmp_path, tmp_path / "whole", config, shape)
 

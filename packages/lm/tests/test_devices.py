@@ -85,11 +85,7 @@ def test_memory_that_runs_out_anywhere_is_one_sentence(data, tmp_path, monkeypat
 
     pytest.importorskip("accounting", reason="the package accounting is not installed")
     assert ran_out(error)
-    places = {
-        "measured": (measure, "Trainer"),
-        "moved": (train, "Trainer"),
-        "trained": (Trainer, "forward_backward"),
-    }
+    places = {"measured": (measure, "Trainer"), "moved": (train, "Trainer"), "trained": (Trainer, "forward_backward")}
     monkeypatch.setattr(*places[where], full)
     sizes = [f"--model.{name}={getattr(MODEL, name)}" for name in ("vocab_size", "context_length", "num_layers")]
     sizes += [f"--model.{name}={getattr(MODEL, name)}" for name in ("d_model", "num_heads", "d_ff")]

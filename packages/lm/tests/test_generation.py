@@ -432,12 +432,7 @@ def test_int8_rounds_each_row_to_the_nearest_of_its_own_255_steps():
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    inputs=st.integers(1, 200),
-    outputs=st.integers(1, 90),
-    rows=st.integers(1, 9),
-    lead=st.booleans(),
-)
+@given(inputs=st.integers(1, 200), outputs=st.integers(1, 90), rows=st.integers(1, 9), lead=st.booleans())
 def test_int8_layers_of_any_size(inputs, outputs, rows, lead):
     generator = torch.Generator().manual_seed(inputs * 100 + outputs)
     layer = Int8Linear(torch.randn(outputs, inputs, generator=generator))

@@ -65,11 +65,7 @@ def test_a_text_has_the_tokens_that_it_has_alone_whatever_else_runs(model, reque
         while waiting and batch.room and waiting[0][1][3] <= step:
             number, (kind, length, most, _, cancelled) = waiting.pop(0)
             text = batch.add(
-                prompt(kind, length),
-                max_new_tokens=most,
-                sampling=Sampling(temperature),
-                seed=number,
-                when_full="end",
+                prompt(kind, length), max_new_tokens=most, sampling=Sampling(temperature), seed=number, when_full="end"
             )
             running.append((text, number, most, None if cancelled is None else step + cancelled))
         batch.step()

@@ -169,13 +169,7 @@ def test_a_run_that_goes_on_without_the_compiler_says_so(data, tmp_path, nothing
 
 
 @needs_compiler
-@pytest.mark.parametrize(
-    "change",
-    [
-        (b"(p[target]) - 1", b"(p[target]) - 0"),
-        (b"sum *= share", b"sum *= 2"),
-    ],
-)
+@pytest.mark.parametrize("change", [(b"(p[target]) - 1", b"(p[target]) - 0"), (b"sum *= share", b"sum *= 2")])
 def test_a_library_that_computes_something_else_is_not_used(monkeypatch, tmp_path, change):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     source = building.source

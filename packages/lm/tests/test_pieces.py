@@ -155,16 +155,8 @@ def test_a_foreign_model_is_imported_trained_scored_continued_and_exported(work,
 
     first = score()
     train = ["train", f"{run}/config.toml", "--out", run, "--data", data, "--quiet", "--train.batch_size", "2"]
-    train += [
-        "--train.steps",
-        "12",
-        "--train.warmup_steps",
-        "1",
-        "--train.learning_rate",
-        "0.02",
-        "--train.threads",
-        "1",
-    ]
+    steps = "--train.steps 12 --train.warmup_steps 1 --train.learning_rate 0.02 --train.threads 1"
+    train += steps.split()
     assert main(train) == 0
     capsys.readouterr()
     trained = score()

@@ -43,13 +43,8 @@ def whole(data, tmp_path_factory):
 
 def test_a_run_writes_what_it_says(data, whole):
     folder, result = whole
-    assert sorted(p.name for p in folder.iterdir()) == [
-        ".lock",
-        "checkpoints",
-        "config.toml",
-        "environment.json",
-        "metrics.jsonl",
-    ]
+    names = ".lock checkpoints config.toml environment.json metrics.jsonl"
+    assert sorted(p.name for p in folder.iterdir()) == names.split()
     assert sorted(p.name for p in (folder / "checkpoints").iterdir()) == ["00000016", "00000020", "latest"]
     assert (folder / "checkpoints" / "latest").read_text() == "00000020\n"
     tables = tomllib.loads((folder / "config.toml").read_text())

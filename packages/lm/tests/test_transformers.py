@@ -61,17 +61,7 @@ def gpt2():
         eos_token_id=0,
     )
     ours = ModelConfig(
-        61,
-        32,
-        3,
-        24,
-        4,
-        40,
-        ffn="gelu",
-        norm="layernorm",
-        position="learned",
-        tied_embeddings=True,
-        bias=True,
+        61, 32, 3, 24, 4, 40, ffn="gelu", norm="layernorm", position="learned", tied_embeddings=True, bias=True
     )
     return transformers.GPT2LMHeadModel(config), ours
 
