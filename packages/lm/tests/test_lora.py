@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 
 import pytest
@@ -9,20 +10,23 @@ import torch
 from processes import processes, train
 from runs import CONFIG, MODEL, assert_continues, assert_same_run, metrics, run, stop_at
 
+import accounting
 import lm
 from lm import lora, to_huggingface
 from lm.loss import cross_entropy
 from lm.model import Transformer
+from lm.ops import nf4
 from lm.ops.cpu import products
 from lm.ops.cpu.products import FusedLinear
 from lm.optimizer import adamw
 from lm.training import checkpoint
+from lm.training.budget import trained_shape
 from lm.training.train import Stopped
 from lm.training.trainer import Trainer
 
 
 def adapting(base, **more):
-    return dataclasses.replace(CONFIG, init_from=str(base), lora_rank=3, lora_alpha=6.0, **more)
+    return dataclasses.replace(CONFIG, **{"init_from": str(base), "lora_rank": 3, "lora_alpha": 6.0, **more})
 
 
 def with_adapters(seed=0):
@@ -57,18 +61,17 @@ def test_adapters_are_their_definition_and_nothing_at_first():
 
 def test_merging_gives_a_plain_model():
     model, ids = with_adapters(), torch.arange(12).view(1, -1)
-    want, weights = model(ids), lora.merged(model.state_dict(), lora.scale_of(3, 6.0))
+    want = model(ids)
     lora.merge(model)
     assert [type(m) for m in model.modules()] == [type(m) for m in Transformer(MODEL).modules()]
     torch.testing.assert_close(model(ids), want)
-    for name, weight in model.state_dict().items():
-        torch.testing.assert_close(weights[name], weight)
-    assert weights.keys() == model.state_dict().keys()
+    assert model.state_dict().keys() == Transformer(MODEL).state_dict().keys()
 
 
-def test_adapters_learn():
+@pytest.mark.parametrize("stored", ["fp32", "nf4"])
+def test_adapters_learn(stored):
     torch.manual_seed(0)
-    model, ids = lora.add(Transformer(MODEL), rank=3), torch.arange(16).view(1, -1)
+    model, ids = lora.add(Transformer(MODEL), rank=3, base=stored), torch.arange(16).view(1, -1)
     optimizer, losses = adamw(model, 2e-2), []
     for _ in range(30):
         loss = cross_entropy(model(ids[:, :-1]), ids[:, 1:])
@@ -218,3 +221,97 @@ def test_adapters_go_through_the_fused_matmul(monkeypatch):
     with torch.no_grad():
         model(torch.arange(12).view(1, -1))
     assert len(calls) >= 4 * len(model.blocks)
+
+
+def rounded_by_the_paper(weight):
+    """NF4 with double quantization in loops: the codes, and the matrix that they stand for."""
+    flat, nearest = (
+        weight.flatten().tolist(),
+        lambda x, values: min(range(len(values)), key=lambda i: abs(values[i] - x)),
+    )
+    blocks = [flat[i : i + 64] for i in range(0, len(flat), 64)]
+    scales = [max(map(abs, block)) for block in blocks]
+    mean = sum(scales) / len(scales)
+    groups = [[s - mean for s in scales[i : i + 256]] for i in range(0, len(scales), 256)]
+    steps = [max(map(abs, group)) for group in groups]
+    sixteen, _, levels = (table.tolist() for table in nf4.tables(torch.device("cpu")))
+    eight = [[nearest(s / step, levels) for s in group] for group, step in zip(groups, steps, strict=True)]
+    again = [levels[code] * step + mean for group, step in zip(eight, steps, strict=True) for code in group]
+    four = [[nearest(x / s, sixteen) for x in block] for block, s in zip(blocks, scales, strict=True)]
+    values = [sixteen[code] * s for block, s in zip(four, again, strict=True) for code in block]
+    return [code for block in four for code in block], torch.tensor(values).view_as(weight)
+
+
+@pytest.mark.parametrize("shape", [(130, 128), (10, 13)])  # more than 256 blocks; a last block that is not full
+def test_4_bits_are_those_of_the_paper(shape):
+    torch.manual_seed(0)
+    weight = torch.randn(shape) * (1 + torch.arange(shape[0]) % 3)[:, None]
+    stored = nf4.quantize(weight)
+    codes, values = rounded_by_the_paper(weight)
+    assert torch.stack((stored[0] >> 4, stored[0] & 15), 1).flatten().tolist()[: weight.numel()] == codes
+    torch.testing.assert_close(nf4.dequantize(*shape, *stored), values, rtol=1e-6, atol=0)
+    assert torch.equal(nf4.dequantize(4, 32, *nf4.quantize(torch.zeros(4, 32))), torch.zeros(4, 32))
+
+
+@pytest.mark.parametrize("kind", [{}, {"dora": True}, {"targets": ("qkv", "down")}], ids=["lora", "dora", "some"])
+def test_gradients_over_4_bits_are_those_over_the_numbers_they_stand_for(kind):
+    def saved_bytes(model):
+        """Bytes that a forward pass keeps for the backward pass, without the weights; the gradients come to be."""
+        weights, kept = {p.untyped_storage().data_ptr() for p in model.parameters()}, {}
+
+        def keep(tensor):
+            if tensor.untyped_storage().data_ptr() not in weights:
+                kept[tensor.untyped_storage().data_ptr()] = tensor
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            loss = model(torch.arange(24).view(2, -1)).square().sum()
+        loss.backward()
+        return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+
+    torch.manual_seed(0)
+    four = lora.add(Transformer(dataclasses.replace(MODEL, bias=True)), 3, base="nf4", **kind)
+    plain = Transformer(four.config)
+    plain.load_state_dict(lora.merge(copy.deepcopy(four)).state_dict())
+    lora.add(plain, 3, **kind)
+    plain.load_state_dict({name: p for name, p in four.state_dict().items() if "lora" in name}, strict=False)
+    for name, p in four.named_parameters():
+        if "lora_b" in name:
+            torch.nn.init.normal_(p, 0, 0.1)
+            plain.get_parameter(name).data.copy_(p)
+    bytes_of = [saved_bytes(model.double()) for model in (four, plain)]
+    if not kind.get("dora"):  # whose norms are of the whole matrices
+        assert bytes_of[0] <= bytes_of[1]
+    trained = {name: p.grad for name, p in four.named_parameters() if p.requires_grad}
+    assert all("lora" in name for name in trained)
+    for name, grad in trained.items():
+        torch.testing.assert_close(grad, plain.get_parameter(name).grad, rtol=1e-12, atol=1e-12, msg=name)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        four = lora.merge(four.float()) if kind.get("dora") else four.float()  # DoRA's norms are in fp32
+        assert four.blocks[0].ffn.down(torch.ones(1, 24)).dtype == torch.bfloat16
+
+
+def test_a_base_in_4_bits_takes_the_memory_that_accounting_counts():
+    config = lm.ModelConfig(50, 16, 2, 128, 2, 256)  # every matrix is whole groups of 256 scales
+    model = lora.add(Transformer(config), 4, base="nf4")
+    shape = trained_shape(config, adapting("base", lora_rank=4))
+    policy = accounting.Policy(precision="autocast", frozen_dtype="nf4")
+    counted = int(accounting.training_memory(shape, 1, policy=policy)["parameters"])
+    offsets = 4 * sum(isinstance(layer, nf4.NF4Linear) for layer in model.modules())  # which are not counted
+    assert sum(p.nbytes for p in model.parameters()) == counted + offsets
+
+
+def test_a_run_trains_adapters_beside_4_bits(data, base, tmp_path):
+    result = assert_continues(data, tmp_path, adapting(base, lora_base="nf4", optimizer="muon"))
+    saved = checkpoint.load(tmp_path / "whole" / "checkpoints")
+    assert not any(name.endswith(("qkv.weight", "down.weight")) for name in saved.model)
+    rounded = nf4.quantize(checkpoint.load(base / "checkpoints").model["blocks.0.ffn.down.weight"])
+    for name, tensor in zip(nf4.STORED, rounded, strict=True):
+        assert torch.equal(saved.model[f"blocks.0.ffn.down.{name}"], tensor), name
+    ids = torch.arange(12).view(1, -1)
+    with torch.no_grad():
+        torch.testing.assert_close(lm.load(tmp_path / "whole")(ids), result.model(ids))
+    with pytest.raises(ValueError, match="lora_base 'nf4' goes with parallel 'ddp'"):
+        adapting(base, lora_base="nf4", parallel="fsdp")
+    with pytest.raises(ValueError, match="lora_base nf4 has no effect without a lora_rank"):
+        dataclasses.replace(CONFIG, lora_base="nf4")

@@ -150,14 +150,16 @@ def test_experts_that_are_not_there_are_refused():
 
 def test_an_adapter_is_as_large_as_its_matrix(data, evil):
     step, config = newest(evil), read_run(evil)
-    train = dataclasses.replace(config.train, lora_rank=1, init_from="x")
+    train = dataclasses.replace(config.train, lora_rank=1, lora_targets=("down",), init_from="x")
     write(evil, RunConfig(config.model, train, config.data))
     weights = load_file(step / "model.safetensors")
-    layer = "blocks.0.ffn.down."
-    weights |= {f"{layer}lora_a": torch.zeros(1, 10**6), f"{layer}lora_b": torch.zeros(10**6, 1)}
+    for layer in ("blocks.0.ffn.down.", "blocks.1.ffn.down."):
+        weights |= {f"{layer}lora_a": torch.zeros(1, 10**6), f"{layer}lora_b": torch.zeros(10**6, 1)}
     save_file(weights, step / "model.safetensors")
     sign(step)
-    with pytest.raises(ValueError, match=r"ffn\.down\.lora_a to be the adapter"):
+    with pytest.raises(
+        ValueError, match=r"'blocks\.0\.ffn\.down\.lora_a' to have the shape \(1, 24\), got \(1, 1000000\)"
+    ):
         lm.load(evil)
 
 

@@ -104,6 +104,7 @@ OTHER_VALUES = {
     "teacher": "elsewhere",
     "distill_divergence": "reverse",
     "lora_targets": ("qkv",),
+    "lora_base": "nf4",
     "reward": "numbers",
     "grpo_baseline": "none",
     "grpo_normalizer": "none",

@@ -297,6 +297,9 @@ class TrainConfig:
     lora_dropout: Share = 0.0  # the share of an adapter's input that is zeroed in training
     lora_rslora: bool = False  # multiplied by lora_alpha / √lora_rank instead (rsLoRA)
     lora_dora: bool = False  # the norm of each row of a matrix is trained too (DoRA)
+    # The blocks' frozen matrices in training and in checkpoints: nf4 in 4 bits with doubly quantized scales (QLoRA).
+    # A model that is loaded or exported has the sums of the matrices that these stand for and the adapters.
+    lora_base: Literal["fp32", "nf4"] = "fp32"
     init_from: str = "scratch"  # random weights; else a run, or any model that lm.load reads, to begin with
     collective_timeout: Count = 600  # seconds after which a process under torchrun that does not answer counts as lost
 
@@ -331,6 +334,8 @@ class TrainConfig:
             ("lora_dropout", not self.lora_dora, "lora_dora false"),
         ):
             refuse_without_effect(self, name, has_effect, needed)
+        if self.lora_base == "nf4" and self.parallel == "fsdp":
+            raise ValueError("lora_base 'nf4' goes with parallel 'ddp': shards would cut the blocks that share a scale")
         if self.batch_size % (self.micro_batch_size or 1):
             sizes = f"micro_batch_size {self.micro_batch_size} does not divide batch_size {self.batch_size}"
             raise ValueError(f"{sizes}: choose a divisor")

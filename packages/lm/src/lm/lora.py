@@ -4,24 +4,27 @@
     s = alpha / rank         or alpha / √rank, which does not shrink with the rank: rsLoRA (Kalajdzievski 2023)
     y = m / ‖W + s B A‖ (W x + s B A x)    DoRA: m (out,), the norms of W's rows, is trained too (Liu et al. 2024)
 
-`add` puts adapters beside the projections of the blocks, in place; `merge` adds them to the weights, in place, and
-`merged` does so with weights by name. arXiv:2106.09685, 2312.03732, 2402.09353
+`add` puts adapters beside the projections of the blocks, in place, and may store these in 4 bits (QLoRA, see ops/nf4);
+`merge` adds them to the weights, in place. arXiv:2106.09685, 2312.03732, 2402.09353
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lm.model import Transformer
+from lm.ops import nf4
 from lm.ops.cpu.fused import TWINS
 from lm.ops.cpu.products import FusedLinear
 
 A, B, M = "lora_a", "lora_b", "lora_m"
+NAMES = (f".{A}", f".{B}", f".{M}")  # ends of the names of adapters
 
 
 class LoRALinear(nn.Linear):
@@ -52,7 +55,16 @@ class FusedLoRALinear(LoRALinear, FusedLinear):
     """LoRALinear, whose frozen matrix is multiplied as FusedLinear's."""
 
 
+class NF4LoRALinear(LoRALinear, nf4.NF4Linear):
+    """LoRALinear, whose frozen matrix is in 4 bits."""
+
+
 TWINS[LoRALinear] = FusedLoRALinear
+ADAPTED: dict[type[nn.Module], type[LoRALinear]] = {
+    nn.Linear: LoRALinear,
+    FusedLinear: FusedLoRALinear,
+    nf4.NF4Linear: NF4LoRALinear,
+}
 
 
 def scale_of(rank: int, alpha: float, rslora: bool = False) -> float:
@@ -69,6 +81,7 @@ def add(
     dropout: float = 0.0,
     rslora: bool = False,
     dora: bool = False,
+    base: Literal["fp32", "nf4"] = "fp32",
 ) -> Transformer:
     """Freeze a model's weights and put adapters beside the linear layers of its blocks, in place.
 
@@ -80,9 +93,10 @@ def add(
         dropout: The share of an adapter's input that is zeroed in training.
         rslora: The product is multiplied by alpha / √rank.
         dora: The norms of the rows are trained too.
+        base: "nf4" stores every linear layer of the blocks in 4 bits, with an adapter or without (QLoRA).
 
     Returns:
-        The same model, which computes what it did: every B is zero.
+        The same model, which computes what it did, but for the rounding to nf4: every B is zero.
 
     Raises:
         ValueError: The rank is less than 1, the model has adapters already, or no layer has the name of a target.
@@ -103,6 +117,8 @@ def add(
             raise ValueError(f"no layer of the blocks is named {target!r}: choose of {', '.join(names)}")
     model.requires_grad_(False)
     for name, module in layers.items():  # nn.Linear or its fused twin
+        if base == "nf4":
+            nf4.store(module)
         if not targets or name.rpartition(".")[2] in targets:
             weight = module.weight
             a = weight.new_empty(rank, module.in_features)
@@ -115,7 +131,7 @@ def add(
 
 def put_beside(module: nn.Linear, a: Tensor, b: Tensor, m: Tensor | None, scale: float) -> LoRALinear:
     """Put an adapter beside a linear layer, fused or not, in place."""
-    module.__class__ = FusedLoRALinear if isinstance(module, FusedLinear) else LoRALinear
+    module.__class__ = ADAPTED[type(module)]
     assert isinstance(module, LoRALinear)
     module.lora_a, module.lora_b = nn.Parameter(a), nn.Parameter(b)
     module.lora_m = None if m is None else nn.Parameter(m)
@@ -123,18 +139,26 @@ def put_beside(module: nn.Linear, a: Tensor, b: Tensor, m: Tensor | None, scale:
     return module
 
 
-def drawn(model: Transformer, seed: int, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The adapters of a model with these weights before the first step, by name, on the CPU; A depends on the seed."""
-    adapters: dict[str, Tensor] = {}
+@torch.no_grad()
+def draw(model: Transformer, seed: int) -> None:
+    """Give the adapters of a model on the CPU their values before the first step; A depends on the seed."""
     generator = torch.Generator().manual_seed(seed)
-    for name, p in model.named_parameters():
-        if name.endswith(f".{A}"):
-            adapters[name] = torch.empty(p.shape).normal_(0, 1 / math.sqrt(p.shape[1]), generator=generator)
-        elif name.endswith(f".{B}"):
-            adapters[name] = torch.zeros(p.shape)
-        elif name.endswith(f".{M}"):
-            adapters[name] = weights[name.removesuffix(M) + "weight"].norm(dim=1)
-    return adapters
+    for layer in model.modules():
+        if isinstance(layer, LoRALinear):
+            layer.lora_a.normal_(0, 1 / math.sqrt(layer.in_features), generator=generator)
+            layer.lora_b.zero_()
+            if layer.lora_m is not None:
+                layer.lora_m.copy_(layer.weight.norm(dim=1))
+
+
+def stored(model: Transformer, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Weights by name, in 4 bits where the model's layers are and they are not yet."""
+    result = dict(weights)
+    for name, layer in model.named_modules():
+        if isinstance(layer, nf4.NF4Linear) and f"{name}.weight" in result:
+            tensors = nf4.quantize(result.pop(f"{name}.weight"))
+            result.update(zip((f"{name}.{part}" for part in nf4.STORED), tensors, strict=True))
+    return result
 
 
 def sum_of(weight: Tensor, a: Tensor, b: Tensor, m: Tensor | None, scale: float) -> Tensor:
@@ -147,24 +171,18 @@ def sum_of(weight: Tensor, a: Tensor, b: Tensor, m: Tensor | None, scale: float)
 def merge(model: Transformer) -> Transformer:
     """Add every adapter to the weight beside it, in place: a plain model again, as fast as before."""
     for module in model.modules():
+        if not isinstance(module, LoRALinear | nf4.NF4Linear):
+            continue
+        weight = module.weight
         if isinstance(module, LoRALinear):
-            module.weight.copy_(sum_of(module.weight, module.lora_a, module.lora_b, module.lora_m, module.scale))
+            weight = sum_of(weight, module.lora_a, module.lora_b, module.lora_m, module.scale)
             del module.lora_a, module.lora_b, module.lora_m
-            module.__class__ = FusedLinear if isinstance(module, FusedLinear) else nn.Linear  # type: ignore[assignment]
+        if isinstance(module, nf4.NF4Linear):
+            for name in nf4.STORED:
+                delattr(module, name)
+        module.__class__ = FusedLinear if isinstance(module, FusedLinear) else nn.Linear  # type: ignore[assignment]
+        module.register_parameter("weight", nn.Parameter(weight))
     return model.requires_grad_(True)
-
-
-def merged(weights: Mapping[str, Tensor], scale: float) -> dict[str, Tensor]:
-    """Weights by name with every adapter among them added to its weight. ValueError: an adapter fits no weight."""
-    plain = {name: tensor for name, tensor in weights.items() if not name.endswith((f".{A}", f".{B}", f".{M}"))}
-    for name, a in weights.items():
-        if name.endswith(f".{A}"):
-            layer = name.removesuffix(A)
-            weight, b = plain.get(f"{layer}weight"), weights.get(layer + B)
-            if weight is None or b is None or (*b.shape, *a.shape) != (len(weight), len(a), len(a), weight.shape[1]):
-                raise ValueError(f"expected {name} to be the adapter of a matrix beside it")
-            plain[f"{layer}weight"] = sum_of(weight, a, b, weights.get(layer + M), scale)
-    return plain
 
 
 def enable(model: nn.Module, on: bool) -> None:

@@ -299,19 +299,22 @@ def from_weights(
     check_sizes(config, {name: tuple(tensor.shape) for name, tensor in weights.items()}, source)
     with torch.device("meta"):  # a model whose weights have shapes and no memory
         model = build(config)
+    is_first = False  # the adapters are before their first step
     if train is not None and train.lora_rank:
-        settings: dict[str, Any] = {"dropout": train.lora_dropout, "rslora": train.lora_rslora, "dora": train.lora_dora}
-        lora.add(model, train.lora_rank, train.lora_alpha, targets=train.lora_targets, **settings)
-        if not any(name.endswith(f".{lora.A}") for name in weights):
-            weights = {**lora.drawn(model, train.seed, weights), **weights}
-    own = model.state_dict()
+        settings = {name: getattr(train, f"lora_{name}") for name in ("targets", "dropout", "rslora", "dora", "base")}
+        lora.add(model, train.lora_rank, train.lora_alpha, **settings)
+        weights = lora.stored(model, weights)
+        is_first = not any(name.endswith(lora.NAMES) for name in weights)
+    own = {name: part for name, part in model.state_dict().items() if not (is_first and name.endswith(lora.NAMES))}
     for name in sorted(own.keys() ^ weights.keys()):
         raise ValueError(f"the weights {'lack' if name in own else 'have'} {name!r}, and the model says otherwise")
     for name, tensor in own.items():
         if tensor.shape != weights[name].shape:
             shapes = tuple(tensor.shape), tuple(weights[name].shape)
             raise ValueError("expected the weight {!r} to have the shape {}, got {}".format(name, *shapes))
-    model.to_empty(device="cpu").load_state_dict(weights)
+    model.to_empty(device="cpu").load_state_dict(weights, strict=False)  # the names are those above
+    if is_first and train is not None:
+        lora.draw(model, train.seed)
     return model
 
 

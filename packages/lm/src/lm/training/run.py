@@ -22,14 +22,13 @@ from typing import Any, Literal, cast
 
 import tomli_w
 import torch
-from torch import Tensor
 
 from lm.config import DeviceName, ModelConfig, TrainConfig, from_table, read_toml, to_table
 from lm.device import Processes, choose_device, choose_precision, describe_machine, local_rank, version
 from lm.extras import MissingExtra
 from lm.families import config_class
 from lm.files import atomic_write, fsync, reason
-from lm.lora import merge, merged, scale_of
+from lm.lora import merge
 from lm.model import Transformer
 from lm.ops.cpu import passes
 from lm.optimizer import AVERAGE, make_optimizer
@@ -155,7 +154,7 @@ class Run:
         if saved is None:
             raise FileNotFoundError(f"the run in {folder} has no checkpoint yet: train it for longer")
         if not is_average:
-            return from_weights(config.model, plain_weights(config, saved), path).eval()
+            return plain_model(config, saved, path).eval()
         if config.train is None or not config.train.ema or not saved.step:
             raise ValueError(f"the run in {folder} keeps no average of its weights: train one with --train.ema 0.999")
         model = from_weights(config.model, saved.model, path, config.train)
@@ -229,12 +228,10 @@ def best_step(run_dir: str | Path) -> int:
     return int(saved.state["best"][0])
 
 
-def plain_weights(config: RunConfig, saved: Checkpoint) -> dict[str, Tensor]:
-    """Return the weights of a checkpoint by name, with adapters merged in."""
-    train = config.train
-    if train is None or not train.lora_rank:
-        return saved.model
-    return merged(saved.model, scale_of(train.lora_rank, train.lora_alpha, train.lora_rslora))
+def plain_model(config: RunConfig, saved: Checkpoint, path: Path) -> Transformer:
+    """Return the model of a checkpoint, with adapters merged in."""
+    model = from_weights(config.model, saved.model, path, config.train)
+    return merge(model) if config.train is not None and config.train.lora_rank else model
 
 
 def read(run_dir: str | Path) -> RunConfig:
@@ -330,7 +327,7 @@ def copy_origin(run_dir: Path, config: RunConfig, source: Path) -> Checkpoint | 
     if saved is None or saved.weights_fingerprint != start["weights"]:
         raise ValueError(f"the run in {run_dir} began from step {start['step']} of {source}, which has changed since")
     if start["kind"] == "weights":
-        checkpoint.save(folder, 0, plain_weights(read(source), saved), None, state)
+        checkpoint.save(folder, 0, plain_model(read(source), saved, source / CONFIG), None, state)
     else:
         atomic_write(run_dir / METRICS, "".join(read_lines(source / METRICS, saved.step)))
         checkpoint.save(folder, saved.step, saved.model, saved.optimizer, {**saved.state, "best": None, **state})
