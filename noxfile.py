@@ -267,10 +267,11 @@ def sanitize(session: nox.Session) -> None:
             "LM_CFLAGS": sanitizers,
             "LD_PRELOAD": " ".join(libraries),
             "ASAN_OPTIONS": "detect_leaks=0:halt_on_error=1",  # Python and torch leak on purpose when they end
+            "UBSAN_OPTIONS": "print_stacktrace=1",
             "OMP_NUM_THREADS": "8",
             "XDG_CACHE_HOME": session.create_tmp(),
         }
-        session.run(*PYTEST, *files, env=environment)
+        session.run(*PYTEST, "--capture=sys", *files, env=environment)  # leaves the sanitizers' own lines
         return
     if session.posargs == ["threads"]:
         program = str(Path(session.create_tmp(), "headers"))

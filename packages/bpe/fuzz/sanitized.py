@@ -3,9 +3,9 @@
     python packages/bpe/fuzz/sanitized.py FOLDER COMMAND …
 
 Writes coverage.so (coverage.c compiled; an extension built with BPE_COVERAGE=1 calls it) and one report.PID for each
-process into FOLDER. Interpreters and their libraries leak on purpose when they end, and a suppression by name would
-also hide what they call, the extension among it. So LeakSanitizer reports everything, and a leak counts if a frame of
-the extension allocated it.
+process into FOLDER, and prints the errors among them. Interpreters and their libraries leak on purpose when they end,
+and a suppression by name would also hide what they call, the extension among it. So LeakSanitizer reports everything,
+and a leak counts if a frame of the extension allocated it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def environment(compiler: str, folder: Path) -> dict[str, str]:
         "PYTHONMALLOC": "malloc",  # Python's own pools would hide reads beyond an object's end
         "ASAN_OPTIONS": f"detect_leaks=1:log_path={folder}/report:allocator_may_return_null=1:quarantine_size_mb=8",
         "LSAN_OPTIONS": "exitcode=0",
-        "UBSAN_OPTIONS": "print_stacktrace=1",
+        "UBSAN_OPTIONS": f"print_stacktrace=1:log_path={folder}/report",  # pytest would swallow what it prints
     }
 
 
@@ -61,7 +61,8 @@ def main(folder: Path, command: list[str]) -> int:
     status = subprocess.run([program, *command[1:]], env={**os.environ, **environment(compiler, folder)}).returncode
     reports = [path.read_text(errors="replace") for path in sorted(folder.glob("report.*"))]
     extension_leaks = [leak for report in reports for leak in leaks(report)]
-    print(*extension_leaks, sep="\n\n")
+    errors = [report for report in reports if re.search("runtime error|ERROR: AddressSanitizer", report)]
+    print(*errors, *extension_leaks, sep="\n\n")
     if broken := sum("fatal error" in report for report in reports):
         print(f"LeakSanitizer could not look into {broken} processes (it needs ptrace, which containers may forbid)")
     print(f"{len(reports)} processes left reports; leaks of the extension: {len(extension_leaks)}")

@@ -358,7 +358,8 @@ cdef class Batch:
         cdef Entry *entry
         cdef IdMemory memory
         cdef size_t k = 0, i
-        qsort(self.runs, self.run_count, sizeof(Run), in_order)
+        if self.runs != NULL:    # qsort() may not be called with NULL, not even for nothing
+            qsort(self.runs, self.run_count, sizeof(Run), in_order)
         while k < self.run_count:
             run = &self.runs[k]
             k += 1
@@ -402,7 +403,8 @@ cdef class Batch:
             end[i] = total
         ids = np.empty(total, dtype=np.uint32)
         cdef uint32_t[::1] out = ids
-        qsort(self.runs, self.run_count, sizeof(Run), in_order)
+        if self.runs != NULL:    # qsort() may not be called with NULL, not even for nothing
+            qsort(self.runs, self.run_count, sizeof(Run), in_order)
         for i in range(self.run_count):
             run = &self.runs[i]
             if run.ids.size and not (self.entries[run.first].long and self.entries[run.first].failed):

@@ -123,13 +123,14 @@ cdef int check_parts(Ranks ranks) except -1:
     for i in range(symbols):
         wrong |= ranks.size[i] == 0
     for i in range(BYTE_PAIRS):
-        wrong |= (tables.byte_pairs[i] >> JOINS_AT != 0) & (joining_merge(tables.byte_pairs[i]) >= merges)
+        wrong |= tables.byte_pairs[i] >> JOINS_AT != 0 and joining_merge(tables.byte_pairs[i]) >= merges
     for i in range(tables.mask + 1):
         entry = tables.pairs[i]
         free_slots += entry == FREE
-        wrong |= (entry != FREE) & (
-            (left_of_entry(tables, entry) >= symbols) | (right_of_entry(tables, entry) >= symbols)
-            | (merge_of_entry(tables, entry) >= merges)
+        wrong |= entry != FREE and (
+            left_of_entry(tables, entry) >= symbols
+            or right_of_entry(tables, entry) >= symbols
+            or merge_of_entry(tables, entry) >= merges
         )
     if wrong or free_slots == 0:
         raise ValueError("these are no parts of ranks")

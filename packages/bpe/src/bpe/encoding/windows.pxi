@@ -184,7 +184,7 @@ cdef void list_places(Lane *lane) noexcept nogil:
         bits &= bits - 1
 
 
-cdef int join_lane(Work *work, const Lane *lane, Window *window) except -1 nogil:
+cdef int join_lane(Work *work, Lane *lane, Window *window) except -1 nogil:
     """join() for a window whose result is in a lane, with its places."""
     window.symbols, window.places, window.pitch, window.count = lane.symbols, lane.keys, 1, lane.count
     return join(work, window)

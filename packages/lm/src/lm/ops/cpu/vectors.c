@@ -41,6 +41,9 @@ static inline Lanes load(const REAL *from) {
 static inline void store(REAL *to, Lanes v) { memcpy(to, &v, sizeof v); }
 
 typedef __typeof__((Lanes){0} > (Lanes){0}) Mask; /* integers as wide as REAL */
+/* the same without a sign: sums of bits may wrap, as those of a NaN's do */
+typedef __typeof__(_Generic((REAL)0, float: (uint32_t)0, double: (uint64_t)0)) Unsigned
+    __attribute__((vector_size(BYTES)));
 
 static inline Lanes choose(Mask where, Lanes yes, Lanes no) {
     return (Lanes)((where & (Mask)yes) | (~where & (Mask)no));
@@ -55,7 +58,7 @@ static inline Lanes exponential(Lanes x) {
     Lanes shifted = at * (REAL)1.4426950408889634 + to_whole, n = shifted - to_whole;
     Lanes r = at - n * ln2 - n * rest, series = 1 - (Lanes){0};
     for (int i = terms; i > 0; i--) series = 1 + series * r * ((REAL)1 / i);
-    return choose(x == x, (Lanes)((Mask)series + ((Mask)shifted << bits)), x);
+    return choose(x == x, (Lanes)((Unsigned)series + ((Unsigned)shifted << bits)), x);
 }
 
 /* LANES numbers, but zero for the first ones, if not among the last `count`. */
