@@ -155,12 +155,7 @@ def write(path: Path, text: str) -> None:
         ("0::/", {"cpu.max": "150000 100000\n"}, 2),  # as a container sees its own
         ("0::/a/b", {"a/cpu.max": "400000 100000\n", "a/b/cpu.max": "max 100000\n"}, 4),  # of the group above
         ("0::/a/b", {"a/cpu.max": "400000 100000\n", "a/b/cpu.max": "50000 100000\n"}, 1),
-        (
-            "4:cpu,cpuacct:/a\n1:name=systemd:/a",
-            {"cpu/a/cpu.cfs_quota_us": "250000\n", "cpu/a/cpu.cfs_period_us": "100000\n"},
-            3,
-        ),
-        ("4:cpu,cpuacct:/a", {"cpu/a/cpu.cfs_quota_us": "-1\n", "cpu/a/cpu.cfs_period_us": "100000\n"}, None),
+        ("4:cpu,cpuacct:/a\n0::/b", {"a/cpu.max": "100000 100000\n", "b/cpu.max": "250000 100000\n"}, 3),
         ("no such line", {}, None),
     ],
 )

@@ -22,7 +22,7 @@ import pytest
 
 import bpe
 from bpe import patterns
-from bpe.encoding.text_encoder import TextEncoder
+from bpe.encoding.text_encoder import THREAD_TEXT, TextEncoder
 from bpe.native.once import made_once
 from bpe.native.parallel import map_in_threads
 
@@ -372,3 +372,18 @@ def test_no_module_switches_the_gil_on() -> None:
     count, enabled = done.stdout.split()
     assert (enabled, done.stderr) == ("False", "")
     assert int(count) > 80
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+@pytest.mark.parametrize("width", [1, 2])  # bytes a character, about
+def test_texts_below_the_size_that_is_worth_a_thread_stay_in_the_calling_thread(more: int, width: int) -> None:
+    tokenizer = bpe.train(["".join(TEXTS)], 300, special_tokens=[])
+    encoder, text = tokenizer._text_encoder, " ".join(WORDS) if width == 2 else "the word's ending "
+    size = THREAD_TEXT // width + more
+    texts = [(text * 8192)[at : min(at + 4096, size)] for at in range(0, size, 4096)]
+    expected = [tokenizer.encode(one) for one in texts]
+    for threads in (1, 2, 5):
+        batch = encoder.run_batch(texts, encoder.policy.rules((), ()), threads)
+        assert batch.threads == min(threads, 1 + (more >= 0))
+        assert batch.lists() == expected
+        assert tokenizer.encode_batch(texts, num_threads=threads) == expected

@@ -183,8 +183,9 @@ def resolve(pattern: SplitPattern, language: Literal["oniguruma", "fancy-regex"]
 def _checked(pattern: Pattern) -> Pattern:
     for expression in pattern.expressions:
         # An automaton is proof that the expression compiles and never matches the empty string.
-        if pattern.language == "regex" or not expression or _automaton_of(expression, pattern.language) is None:
-            _compile(expression, pattern.language)
+        language = pattern.language
+        if not expression or language == "regex" or isinstance(_automaton_of(expression, language), str):
+            _compile(expression, language)
     return pattern
 
 
@@ -212,13 +213,11 @@ def _obstacle(pattern: Pattern) -> str:
         return most if levels and len(levels) > scanner.MOST_IN_SEQUENCE else "its steps do more than isolate matches"
     for expression in pattern.expressions:
         try:
-            reason = expressions.automaton.obstacle(
-                tree_of(expression, "fancy-regex" if pattern.language == "regex" else pattern.language)
-            )
+            automaton = _automaton_of(expression, "fancy-regex" if pattern.language == "regex" else pattern.language)
         except ValueError as error:
             return str(error)
-        if reason:
-            return reason
+        if isinstance(automaton, str):
+            return automaton
     return most
 
 
@@ -303,7 +302,7 @@ def _scanner_of_automata(pattern: Pattern) -> int:
             return -1
         for level in levels:
             compiled = expressions.automaton.compile_tree(level.tree)
-            if compiled is None or (level.drops and expressions.automaton.leaves_gaps(compiled)):
+            if isinstance(compiled, str) or (level.drops and expressions.automaton.leaves_gaps(compiled)):
                 return -1
             automata.append((compiled, level.in_bytes))
     elif pattern.language == "regex":
@@ -311,7 +310,7 @@ def _scanner_of_automata(pattern: Pattern) -> int:
     else:
         for expression in pattern.expressions:
             compiled = _automaton_of(expression, pattern.language)
-            if compiled is None:
+            if isinstance(compiled, str):
                 return -1
             automata.append((compiled, False))
     if not automata:
@@ -327,8 +326,8 @@ def _scanner_of_automata(pattern: Pattern) -> int:
 
 
 @functools.lru_cache(maxsize=16)  # called by resolve(), and then by scanner_of()
-def _automaton_of(expression: str, language: Language) -> Automaton | None:
-    """Return the automaton of an expression, or None where it has none. ValueError where it is not supported."""
+def _automaton_of(expression: str, language: Language) -> Automaton | str:
+    """Return the automaton of an expression, or why it has none. ValueError where the expression is not supported."""
     return expressions.automaton.compile_tree(tree_of(expression, language))
 
 

@@ -127,7 +127,7 @@ def train_sentencepiece(
     """Train SentencePiece-style BPE (Kudo and Richardson 2018), as of Llama 2, Mistral and Gemma, on a corpus.
 
     Characters are merged, not bytes; a character that is no token is spelled by the tokens of its bytes. The tokens and
-    their ids are those of tokenizers' BpeTrainer after Metaspace, given the special tokens and then "<0x00>" to
+    their ids equal tokenizers' BpeTrainer's after Metaspace, given the special tokens and then "<0x00>" to
     "<0xFF>" as its special tokens. Ids: special tokens, bytes, characters, merges. Ties go to the pair with the
     smallest ids.
 
@@ -244,7 +244,7 @@ def extend(
         tokenizer: The tokenizer, which stays as it is. Pattern and special tokens are its own, and the result merges by
             a list or by rank as it does.
         source: The corpus, as train() takes it.
-        vocab_size: Number of tokens of the result, those of the tokenizer included.
+        vocab_size: Number of tokens of the result, the tokenizer's own included.
         tie_break, min_count, max_token_bytes, num_threads, memory_limit, checkpoint, progress: As for train().
 
     Returns:
@@ -409,7 +409,7 @@ def _learn(
     consume: bool = False,
     memory_limit: int | None = None,
 ) -> Merges:
-    """Return the merges of records, whose tokens are those of the alphabet and then one for each merge.
+    """Return the merges of records, whose tokens are the alphabet's and then one for each merge.
 
     consume: use the memory of the records, if they are a bytearray, for merging, which leaves none of them.
     memory_limit: bytes that merging may hold, but for the words themselves: two or four for each of their symbols.

@@ -55,8 +55,8 @@ def encode(
 ) -> Manifest:
     """Encode files on a Ray cluster, each into one token file of a folder, as Tokenizer.encode_file() would.
 
-    Called again with the same arguments, it encodes only what is not done or has changed. Files may be added to the
-    list: they get the next numbers.
+    Called again with the same arguments, it encodes only files that are missing or have changed. Files may be added to
+    the list: they get the next numbers.
 
     Args:
         source: Files as for bpe.cluster.count(). They become `00000.npy`, `00001.npy` … (or the ending of another
@@ -73,7 +73,7 @@ def encode(
 
     Raises:
         ValueError: The folder is of another tokenizer, other settings or other files.
-        FileNotFoundError: Nodes do not see one folder. Other errors are those of bpe.cluster.count().
+        FileNotFoundError: Nodes do not see one folder. Other errors as of bpe.cluster.count().
 
     Example:
         >>> bpe.cluster.encode(files, "tokens", tokenizer, address="auto", summary=print)  # doctest: +SKIP

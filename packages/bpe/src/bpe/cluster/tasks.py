@@ -100,7 +100,7 @@ def connected(address: str | None, num_threads: int) -> Iterator[Any]:
 
 
 def places_of(ray: Any, cpus: int) -> int:
-    """Return how many tasks of so many CPUs run at a time; at least 1, for which an autoscaler starts a node."""
+    """Return how many tasks of `cpus` CPUs run at a time; at least 1, for which an autoscaler starts a node."""
     return max(1, int(ray.cluster_resources().get("CPU", 1)) // cpus)
 
 
@@ -118,7 +118,7 @@ def _cause(error: BaseException) -> str:
 
 
 def starter(ray: Any, cpus: int, run: Callable[..., Any], *settings: Any) -> Callable[..., Any]:
-    """Return a function that starts run(*arguments, *settings) as a task of so many CPUs.
+    """Return a function that starts run(*arguments, *settings) as a task of `cpus` CPUs.
 
     The driver's time is Ray's, for each argument: these are passed as one, and the settings with the function, once. A
     result that is a tuple comes with the name of the node; others stay in Ray's object store.
@@ -138,7 +138,7 @@ def starter(ray: Any, cpus: int, run: Callable[..., Any], *settings: Any) -> Cal
 def run_tasks(
     ray: Any, tasks: Iterable[Task], cpus: int, phase: str, report: Progress, summary: Summary, on_error: OnError
 ) -> Iterator[tuple[Task, str, Any]]:
-    """Run tasks of so many CPUs each, a bounded number at a time; yield (task, node, tuple or None) as each is done.
+    """Run tasks of `cpus` CPUs each, a bounded number at a time; yield (task, node, tuple or None) as each is done.
 
     The error of a file that cannot be read is raised when the others are done, unless it is to be skipped. After Ctrl-C
     the tasks that were handed out run to their end: a result that meets its cancellation ends this process (Ray 2.60).

@@ -26,11 +26,6 @@ def place(text: str) -> Place:
     return text if remote.is_url(text) else Path(text)
 
 
-def suffix_of(out: Place) -> str:
-    """The ending of a place's name."""
-    return Path(out).suffix
-
-
 def check_place(out: Place, what: str) -> None:
     """The error of a file that cannot be written for want of a folder, or for one that has its name, before the work.
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from bpe.commands.cluster import add_cluster_arguments, check_cluster, count_on_cluster
-from bpe.commands.corpus import check_place, corpus, keep_apart, place, size, suffix_of
+from bpe.commands.corpus import check_place, corpus, keep_apart, place, size
 from bpe.corpus import remote
 from bpe.corpus.sources import open_parquet
 from bpe.counts import Counts, count
@@ -78,7 +79,7 @@ def read_counts(options: argparse.Namespace) -> Counts:
 
 
 def split_by(options: argparse.Namespace, counts: Counts | None = None) -> dict[str, Any]:
-    """The pattern and the special tokens: those of the command line, of counts beside it, or by default."""
+    """The pattern and the special tokens: of the command line, of counts beside it, or by default."""
     default = (counts.pattern.expressions or None) if counts else "gpt2"
     return {
         "pattern": default if options.pattern is None else options.pattern,
@@ -107,7 +108,7 @@ def _run(options: argparse.Namespace) -> None:
     if source:
         counts = counted if counts is None else counts.merge(counted)
     assert counts is not None  # text or counts are there
-    if suffix_of(options.out).lower() == ".parquet":
+    if Path(options.out).suffix.lower() == ".parquet":
         table = counts.to_arrow()
         from pyarrow import parquet
 

@@ -11,10 +11,11 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from bpe.commands.cluster import add_cluster_arguments, check_cluster, encode_on_cluster
-from bpe.commands.corpus import Place, corpus, keep_apart, place, standard_input, suffix_of
+from bpe.commands.corpus import Place, corpus, keep_apart, place, standard_input
 from bpe.corpus import compressed, remote, sources
 from bpe.loading import NAMED, load
 from bpe.native.json_lines import parse_line
@@ -26,7 +27,7 @@ from bpe.tokenizer import Tokenizer
 
 BLOCK = 1 << 20  # bytes read, or ids decoded, at a time
 BATCH = 4096  # documents encoded at a time
-BINARY = (".bin", ".npz", ".parquet", ".arrow")  # endings that are not those of text
+BINARY = (".bin", ".npz", ".parquet", ".arrow")  # endings of files that hold no text
 
 
 def add(commands: Any) -> None:
@@ -87,11 +88,11 @@ def _encode(options: argparse.Namespace, tokenizer: Tokenizer) -> None:
         return
     if file_options and options.out is None:
         raise ValueError(f"--{file_options[0].replace('_', '-')} is for --out, and ids are printed here")
-    if file_options and options.format is None and suffix_of(options.out) != ".npy":
+    if file_options and options.format is None and Path(options.out).suffix != ".npy":
         raise ValueError(f"--{file_options[0].replace('_', '-')} needs a --format, or --out X.npy")
     if options.out is not None and options.format is not None:
         options.out = _named_for_trainers(options.out, options.format)
-    if options.out is not None and (suffix_of(options.out) == ".npy" or options.format is not None):
+    if options.out is not None and (Path(options.out).suffix == ".npy" or options.format is not None):
         if options.special == "refuse":
             raise ValueError(
                 "--special refuse reads every text first, which a .npy does not: leave --out out, or name another file"
@@ -112,7 +113,7 @@ def _encode(options: argparse.Namespace, tokenizer: Tokenizer) -> None:
         )
         print(f"{options.out}: {count:,} ids")
         return
-    if options.out is not None and suffix_of(options.out) in BINARY:
+    if options.out is not None and Path(options.out).suffix in BINARY:
         raise ValueError(
             f"{options.out} would hold numbers as text: write --out X.npy, or name its --format, such as bin"
         )
@@ -210,7 +211,7 @@ def _named(file: BinaryIO, line: int | None = None) -> Iterator[None]:
 
 
 def _ids_of(file: BinaryIO) -> Iterator[Any]:
-    """The ids of a file in blocks: those of a .npy, or numbers in text."""
+    """The ids of a file in blocks: of a .npy, or numbers in text."""
     start = file.read(6)
     if start == b"\x93NUMPY":
         name = _name(file)

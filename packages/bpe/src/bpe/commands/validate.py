@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from functools import partial
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from bpe.commands.corpus import documents
 from bpe.loading import NAMED, load
 from bpe.tokenizer import Tokenizer
 
-BATCH_BYTES = 1 << 22  # of documents that are encoded by both, one after the other
+BATCH = 256  # documents that are encoded by both, one after the other
 SHOWN = 3  # documents whose first difference is printed
 Encode = Callable[[list[str]], list[list[int]]]
 
@@ -48,7 +49,8 @@ def _run(options: argparse.Namespace) -> int:
 
     total = size = different = 0
     seconds = [0.0, 0.0]
-    for texts in _batches(documents(options.text, options.text_key)):
+    parts = documents(options.text, options.text_key)
+    while texts := [data.decode("utf-8", "replace") for data in islice(parts, BATCH)]:
         results = []
         for number, encode in enumerate((ours, theirs)):
             begun = time.perf_counter()
@@ -70,20 +72,6 @@ def _run(options: argparse.Namespace) -> int:
         f"bpe {rates[0]:,.1f} MB/s, {library} {rates[1]:,.1f} MB/s: {rates[0] / rates[1]:.1f} times as fast"
     )
     return 1 if different else 0
-
-
-def _batches(parts: Iterable[bytes]) -> Iterator[list[str]]:
-    """Texts, some megabytes at a time."""
-    texts: list[str] = []
-    size = 0
-    for data in parts:
-        texts.append(data.decode("utf-8", "replace"))
-        size += len(data)
-        if size >= BATCH_BYTES:
-            yield texts
-            texts, size = [], 0
-    if texts:
-        yield texts
 
 
 def _peer(name: str, tokenizer: Tokenizer, threads: int) -> tuple[str, Encode, Any]:

@@ -61,14 +61,14 @@ class Document(NamedTuple):
     read: int
 
 
-Stream = Iterator[compressed.TextBlock]  # a text of which only a block is in memory
+Stream = Iterator[compressed.TextBlock]  # a text with one block in memory at a time
 
 
 class LargeFile:
     """A file that is one text, read a block at a time as a stream is, or anywhere by read().
 
     Attributes:
-        size: Its bytes when it was opened. What is appended later is not read.
+        size: Its bytes when it was opened. Bytes that are appended later are not read.
     """
 
     def __init__(self, file: Any, size: int) -> None:
@@ -200,8 +200,8 @@ def identity(source: Source) -> list[list[Any]] | None:
 def texts(source: Source) -> Iterator[Document | LargeFile | Stream]:
     """Each text of a source in turn.
 
-    Raises the error of the file for one that cannot be read; ValueError naming the file, and the line, where what is in
-    it is not what its name says; TypeError for an item that is no text. A str with lone surrogates keeps them, as the
+    Raises the error of the file for one that cannot be read; ValueError, naming file and line, for content that
+    is not what its name says; TypeError for an item that is no text. A str with lone surrogates keeps them, as the
     three bytes that each would be.
     """
     files = files_of(source)

@@ -1,7 +1,7 @@
 """The counts of a training run on disk: a run that was stopped goes on from them, with the same result.
 
 A checkpoint is a folder with one file, `counts` (see bpe.counting.counts_file), which bpe.Counts.load() reads too. The
-counts of files are written when all are counted. The texts of an iterable are counted in blocks, after each of which
+counts of files are written when all are counted. The texts of an iterable are counted in blocks; after each block
 the sum is written, with the number of texts in it: a later run skips as many.
 """
 
@@ -34,9 +34,7 @@ def counted(
 ) -> Records:
     """Return the records of a source: those in a folder, as far as an earlier run came, and of the rest by count().
 
-    Raises:
-        ValueError: The counts are those of another run, or the file is damaged; the corpus has changed since the run
-            began; an item of an iterable is no text.
+    ValueError: the counts are from another run or damaged, the corpus has changed, an item of an iterable is no text.
     """
     path = Path(folder) / "counts"
     about = {"corpus": _corpus(source), "pattern": patterns.to_plain(pattern), "special_tokens": list(special_tokens)}

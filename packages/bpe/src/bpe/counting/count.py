@@ -50,12 +50,8 @@ def plan(total: int | None, num_threads: int, memory_limit: int | None) -> Plan:
     """Plan the counting of a source.
 
     Every thread gets THREAD_BYTES of text at least, and each table an equal share of the memory limit. A table is
-    looked at after each chunk. So a chunk is so small that within it no table grows by more than its share.
-
-    Args:
-        total: Bytes of the source; None where that is not known.
-        num_threads: Maximum number of threads.
-        memory_limit: Bytes that all tables may take together; None for no limit.
+    looked at after each chunk, within which no table may grow by more than its share. total: bytes of the source, or
+    None.
     """
     threads = num_threads if total is None else max(1, min(num_threads, total // THREAD_BYTES))
     share = None if memory_limit is None else memory_limit // threads
@@ -72,14 +68,9 @@ def count_source(
     memory_limit: int | None = None,
     new_table: Callable[[], PretokenCounts] = PretokenCounts,
 ) -> Records:
-    """The records of the pretokens of a source (see bpe.counting.records); those of special tokens are not counted.
+    """The records of the pretokens of a source (see bpe.counting.records); special tokens are not counted.
 
     Args:
-        source: The corpus.
-        pattern: The split pattern.
-        special: The special tokens, which split the text before the pattern does.
-        num_threads: Maximum number of threads.
-        report: Progress in bytes of the source.
         memory_limit: Bytes that the tables may take together. What exceeds them goes to temporary files, and the
             records are then sorted, in a map of such a file.
         new_table: Makes a table; it may count pretokens in another spelling.

@@ -32,13 +32,7 @@ HEADER_SIZE = START.size + 32
 
 
 def write(path: StrPath, about: Any, records: Iterable[Any]) -> None:
-    """Write counts, whole or not at all.
-
-    Args:
-        path: The file.
-        about: Description of what was counted; any JSON.
-        records: Blocks of records, one after another.
-    """
+    """Write blocks of records, whole or not at all; about: description of what was counted, any JSON."""
     import hashlib  # with OpenSSL, which would be a good part of the memory that training takes
 
     description = json.dumps(about).encode()
@@ -54,11 +48,7 @@ def write(path: StrPath, about: Any, records: Iterable[Any]) -> None:
 
 
 def read(path: StrPath) -> tuple[Any, Records]:
-    """The description, and the records as a map of the file (of a copy, for a URL).
-
-    Raises:
-        ValueError: The file holds no counts, is damaged, or was written by a machine of the other byte order.
-    """
+    """The description, and the records as a map of the file (of a copy, for a URL). ValueError for another file."""
     import hashlib
 
     name = os.fspath(path)

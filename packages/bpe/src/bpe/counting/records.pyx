@@ -12,7 +12,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, qsort
 from libc.string cimport memcmp, memcpy, memset
 
-from bpe.native.bytes cimport LONG_KEY, PACKED, count_leading_zeros, packed_key, prefetch, unpack_key
+from bpe.native.bytes cimport LONG_KEY, PACKED, count_leading_zeros, prefetch
 from bpe.counting.pretoken_counts cimport SLOTS_AHEAD, PretokenCounts, Slot
 from bpe.native.memory cimport checked_malloc, touch_block
 
@@ -66,7 +66,6 @@ def pack_into(PretokenCounts counts not None, bytearray packed not None, size_t 
     cdef size_t i, size
     cdef uint32_t size32
     cdef uint8_t room[PACKED + 1]
-    cdef packed_key key
     cdef const uint8_t *text
     cdef uint8_t *out = <uint8_t *> PyByteArray_AS_STRING(packed)
     cdef Slot *slot
@@ -79,15 +78,7 @@ def pack_into(PretokenCounts counts not None, bytearray packed not None, size_t 
             if slot.high >= LONG_KEY:
                 prefetch(counts.long_entry(slot))
             slot = &counts.slots[i]
-            if slot.high < LONG_KEY and at + HEADER + PACKED + 1 <= end:
-                # a free one as well, which is overwritten: a branch would be mispredicted
-                size32 = <uint32_t> (slot.high >> 56)
-                memcpy(out + at, &slot.count, 8)
-                memcpy(out + at + 8, &size32, 4)
-                key.low, key.high = slot.low, slot.high
-                unpack_key(key, out + at + HEADER)
-                at += (slot.high != 0) * (HEADER + size32)
-            elif slot.high:
+            if slot.high:
                 text = counts.bytes_of(slot, room, &size)
                 if at + HEADER + size > end:
                     with gil:
@@ -255,7 +246,7 @@ cdef void sift_down(Run *heap, size_t size) noexcept nogil:
 
 
 def add_sorted(files):
-    """Yield blocks of the sorted records of several open files of them, those of one pretoken added up.
+    """Yield blocks of the sorted records of several open files of them, added up by pretoken.
 
     A heap has the next record of each file, so that a record costs the logarithm of their number.
     """

@@ -64,7 +64,7 @@ class Spill:
             self._keep(_add_files(files), level + 1)
 
     def sum(self) -> Records:
-        """All records, those of one pretoken added up, as the map of a file."""
+        """All records, added up by pretoken, as the map of a file."""
         files = [file for level in self._levels for file in level]
         self._levels = []
         if not files:

@@ -36,17 +36,17 @@ class _Tokens(NamedTuple):
     borders: NDArray[np.int64]
 
 
-def _tokens(texts: TextEncoder, decoder: Decoder, data: bytes, rules: Rules, most: int | None = None) -> _Tokens:
+def _tokens(encoder: TextEncoder, decoder: Decoder, data: bytes, rules: Rules, most: int | None = None) -> _Tokens:
     """most: ids after which the rest of the text is not needed."""
     ids: list[int] = []
     places, firsts, at = [], [], 0
     while at < len(data) and (most is None or len(ids) <= most):
         end = len(data)
-        if most is not None and texts.can_cut:
-            end = texts.safe_cut(data, at + max(_FEWEST_BYTES, _BYTES_OF_TOKEN * (most - len(ids))), rules.all)
+        if most is not None and encoder.can_cut:
+            end = encoder.safe_cut(data, at + max(_FEWEST_BYTES, _BYTES_OF_TOKEN * (most - len(ids))), rules.all)
         part = data[at:end]
-        aligned = texts.with_offsets(part, rules, decoder, exact=True)
-        part_ids = texts.to_ids(part, rules.recognised).tolist() if aligned is None else aligned[0]
+        aligned = encoder.with_offsets(part, rules, decoder, exact=True)
+        part_ids = encoder.to_ids(part, rules.recognised).tolist() if aligned is None else aligned[0]
         decoded, begins = decoder.decode_with_offsets(part_ids, False)
         ids += part_ids
         places.append(at + np.array(begins if aligned is None else aligned[1], dtype=np.int64))
@@ -66,21 +66,21 @@ def _piece(text: Text, data: bytes, tokens: _Tokens, begin: int, end: int) -> Pi
     return Piece(part.decode() if isinstance(text, str) else part, tokens.ids[begin:end])
 
 
-def truncate(texts: TextEncoder, decoder: Decoder, text: Text, rules: Rules, most: int) -> Piece:
+def truncate(encoder: TextEncoder, decoder: Decoder, text: Text, rules: Rules, most: int) -> Piece:
     """Return the beginning of a text that has at most `tokens` ids; see Tokenizer.truncate()."""
     if most < 0:
         raise ValueError(f"expected a number of tokens from 0 on, got {most}")
     data = bytes(checked(text, rules, repair=True))
-    tokens = _tokens(texts, decoder, data, rules, most)
+    tokens = _tokens(encoder, decoder, data, rules, most)
     return _piece(text, data, tokens, 0, int(tokens.borders[np.searchsorted(tokens.borders, most, "right") - 1]))
 
 
-def split(texts: TextEncoder, decoder: Decoder, text: Text, rules: Rules, most: int, overlap: int) -> list[Piece]:
+def split(encoder: TextEncoder, decoder: Decoder, text: Text, rules: Rules, most: int, overlap: int) -> list[Piece]:
     """Return a text in pieces of at most `tokens` ids; see Tokenizer.split()."""
     if most < 1 or not 0 <= overlap < most:
         raise ValueError(f"expected a number of tokens from 1 on and a smaller overlap, got {most} and {overlap}")
     data = bytes(checked(text, rules, repair=True))
-    tokens = _tokens(texts, decoder, data, rules)
+    tokens = _tokens(encoder, decoder, data, rules)
     borders = tokens.borders
     pieces: list[Piece] = []
     end = 0

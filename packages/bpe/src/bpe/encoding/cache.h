@@ -388,8 +388,6 @@ static inline int cache_in_use(const cache_table *table, const cache_slot *slot)
 /* 1 if a slot must not be written: its next version would be one that it had before. */
 static inline int cache_worn(const cache_slot *slot) { return (slot->last >> VERSION_SHIFT) + 2 >= VERSION_COUNT; }
 
-static inline uint64_t without_version(uint64_t last) { return last & (WRITING - 1); }
-
 static inline void cache_write(cache_slot *slot, const cache_slot *with) {
     const uint64_t version = slot->last >> VERSION_SHIFT | 1; /* odd already where a fork came during a write */
     store_word(&slot->last, version << VERSION_SHIFT);
@@ -417,20 +415,6 @@ static inline cache_slot *cache_slot_for(cache_table *table, packed_key key, cac
     return NULL;
 }
 
-/* Insert a slot without a version into its first set, its second, or over the second slot of the first; returns the
- * set. */
-static cache_slot *cache_put(cache_table *table, cache_slot *set, const cache_slot *with) {
-    cache_slot *slot = cache_slot_for(table, (packed_key){with->low, with->high}, &set);
-    if (slot != NULL) {
-        table->taken += !slot->high;
-        table->evicted += cache_in_use(table, slot) && !cache_matches(slot, (packed_key){with->low, with->high});
-        cache_write(slot, with);
-    }
-    if (slot == NULL || cache_worn(slot)) table->worn = 1;
-    if (table->worn || cache_crowded(table)) __atomic_store_n(&table->attention, 1, __ATOMIC_RELAXED);
-    return set;
-}
-
 /* A place for `size` bytes, whole words, over the oldest entries. From now on no thread takes what was there. */
 static inline uint64_t cache_take_ring(cache_table *table, size_t size) {
     const uint64_t last = table->ring_size - 1;
@@ -441,7 +425,8 @@ static inline uint64_t cache_take_ring(cache_table *table, size_t size) {
     return place;
 }
 
-/* Insert a pretoken with its ids; returns the set that it is in, or `first` if it is too long for the cache.
+/* Insert a pretoken with its ids, over the second slot of its first set where both sets are full; returns the set that
+ * it is in, or `first` if it is too long for the cache.
  *
  *     key     its key
  *     first   the first set that its hash names
@@ -461,7 +446,14 @@ static cache_slot *cache_keep(cache_table *table, packed_key key, cache_slot *fi
         for (size_t i = 0; i < count; i += 2) store_word(entry++, two_ids(ids + i));
         for (size_t at = 0; at < size; at += sizeof *entry) store_word(entry++, text_word(text, at, size));
     }
-    first = cache_put(table, first, &slot);
+    cache_slot *to = cache_slot_for(table, key, &first);
+    if (to != NULL) {
+        table->taken += !to->high;
+        table->evicted += cache_in_use(table, to) && !cache_matches(to, key);
+        cache_write(to, &slot);
+    }
+    if (to == NULL || cache_worn(to)) table->worn = 1;
+    if (table->worn || cache_crowded(table)) __atomic_store_n(&table->attention, 1, __ATOMIC_RELAXED);
     cache_release(&table->writing);
     return first;
 }

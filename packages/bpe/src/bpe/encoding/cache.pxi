@@ -83,8 +83,6 @@ cdef extern from "encoding/cache.h" nogil:
     bint cache_holds(const cache_slot *set, packed_key key)
     bint cache_in_use(const cache_table *table, const cache_slot *slot)
     size_t long_size(packed_key key)
-    uint64_t without_version(uint64_t last)
-    cache_slot *cache_put(cache_table *table, cache_slot *set, const cache_slot *slot)
     cache_slot *cache_keep(
         cache_table *table, packed_key key, cache_slot *first, const uint8_t *text, const uint32_t *ids, size_t count
     )
@@ -92,7 +90,6 @@ cdef extern from "encoding/cache.h" nogil:
 
 cdef enum:
     SLOT_BYTES = 64             # of a slot and its share of the ring
-    MOVED_SHARE = 8             # at most one slot in eight is moved from a second set when a cache grows
     FEWEST_SLOTS = 1 << 10      # slots of a new cache, even above the bound
     TEXT_A_SLOT = 16            # bytes of a text for which one slot is reserved before it is encoded
     MOST_BEFORE = 1 << 19       # most slots that are reserved beforehand; a cache that needs more grows
@@ -318,13 +315,12 @@ cdef class Cache:
 
     cdef void split_sets(self, const cache_table *old) noexcept nogil:
         """Move the slots of the old table, the first part of the new one, to their sets in the new one."""
-        cdef size_t slots = old.mask + WAYS, most_moved = slots // MOVED_SHARE, moved = 0, at, n
-        cdef cache_slot *second_sets = <cache_slot *> malloc(most_moved * sizeof(cache_slot))
+        cdef size_t at, n
         cdef cache_slot both[WAYS]
         cdef cache_slot *first
         cdef packed_key key
         cdef int i
-        for n in range(slots // WAYS):
+        for n in range(old.mask // WAYS + 1):
             at = WAYS * n
             if not (self.table.slots[at].high or self.table.slots[at + 1].high):
                 continue
@@ -338,14 +334,6 @@ cdef class Cache:
                 if (<size_t> (first - self.table.slots) & old.mask) == at:
                     first[first.high != 0] = both[i]
                     self.table.taken += 1
-                elif moved < most_moved and second_sets != NULL:    # otherwise it is forgotten
-                    second_sets[moved] = both[i]
-                    moved += 1
-        for n in range(moved):
-            key.low, key.high = second_sets[n].low, second_sets[n].high
-            second_sets[n].last = without_version(second_sets[n].last)
-            cache_put(&self.table, cache_set(&self.table, key), &second_sets[n])
-        free(second_sets)
 
 
 cdef bint append_ids(const cache_table *table, packed_key key, const uint8_t *text, Ids *out) except -1 nogil:

@@ -117,7 +117,9 @@ cdef class EncodeMethods:
         """The text as the encoder takes it; None where there is no encoder for it."""
         if self.encoder is None and not self.has_encoder():
             return None
-        return in_form(text, self.form, rules.all, self.alone) if self.alone or self.form else text
+        if not self.alone and (not self.form or (type(text) is str and PyUnicode_IS_ASCII(text))):
+            return text                 # ASCII is in every form
+        return in_form(text, self.form, rules.all, self.alone)
 
     cdef bint has_encoder(self) except -1:
         """Make the encoder, if it takes texts. True if there is one."""

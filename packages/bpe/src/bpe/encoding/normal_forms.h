@@ -176,14 +176,7 @@ static bool normal_order(NormalCode *codes, size_t count) {
         if (codes[begin].class) {
             for (; end < count && codes[end].class; end++) ordered &= codes[end - 1].class <= codes[end].class;
         }
-        if (!ordered && end - begin <= 16) {
-            for (size_t i = begin + 1; i < end; i++) {
-                const NormalCode code = codes[i];
-                size_t at = i;
-                for (; at > begin && codes[at - 1].class > code.class; at--) codes[at] = codes[at - 1];
-                codes[at] = code;
-            }
-        } else if (!ordered) { /* by counting: as many marks as a hostile text has */
+        if (!ordered) { /* by counting, which is linear in the marks of a hostile text */
             size_t places[257] = {0};
             NormalCode *sorted = malloc((end - begin) * sizeof(NormalCode));
             if (!sorted) return false;
@@ -334,24 +327,6 @@ static inline size_t normal_skip_ascii(const uint8_t *text, size_t size, size_t 
     return at;
 }
 
-/* The end of a stretch whose code points all compose to one, written to *composed; 0 for any other stretch.
- *
- * Most are of this kind: a letter and its marks, a syllable of Hangul. Two that compose are in canonical order,
- * whatever the first was made of, as what they compose to decomposes to them. */
-static inline size_t normal_joined(const uint8_t *text, size_t size, size_t at, int form, uint32_t *composed) {
-    size_t length;
-    uint32_t whole = normal_decode(text, size, at, &length);
-    if (form < FORM_NFC || normal_mark(whole, form)) return 0;
-    for (at += length; at < size; at += length) {
-        const uint32_t code = normal_decode(text, size, at, &length);
-        if (!normal_mark(code, form)) break;
-        whole = normal_composed(whole, code);
-        if (!whole) return 0;
-    }
-    *composed = whole;
-    return at;
-}
-
 /* Append a text in a form to `out`, whose bytes and origins are to be freed. *changed becomes 1 where it differs from
  * the text; where nothing has to be looked at, nothing is appended, and *changed and out->size stay as they were. False
  * where there is no memory. */
@@ -370,16 +345,6 @@ static bool normal_text(NormalText *out, const uint8_t *text, size_t size, int f
             boundary = mark ? boundary : at;
             last = mark;
             at += length;
-            continue;
-        }
-        uint32_t composed;
-        const size_t next = out->wants_origins ? 0 : normal_joined(text, size, boundary, form, &composed);
-        if (next) {
-            if (!normal_copy(out, text, done, boundary) || !normal_reserve(out, 4)) return false;
-            normal_append(out, composed);
-            *changed = 1;
-            done = boundary = at = next;
-            last = 0;
             continue;
         }
         for (at += length; at < size; at += length) {

@@ -18,12 +18,7 @@ KEPT = 256  # sets of special tokens that are kept for the next call
 
 
 class Policy:
-    """The special tokens of a tokenizer, and what a call may do about them.
-
-    Args:
-        special: {name: id} of those that a call may allow or refuse.
-        added: {text: id} of those that are always recognised.
-    """
+    """The special tokens, {name: id}, that a call may allow or refuse, and added ones that are always recognised."""
 
     def __init__(self, special: Mapping[str, int], added: Mapping[str, int]) -> None:
         self._special, self._added = special, added

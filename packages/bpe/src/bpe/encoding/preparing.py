@@ -7,7 +7,6 @@ has no Preparation, and is spared the cost.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -44,11 +43,6 @@ class Piece(NamedTuple):
     text: str
     id: int
     places: Places
-
-
-@functools.cache
-def _compiled(expression: str) -> regex.Pattern[str]:
-    return regex.compile(expression)
 
 
 class Preparation:
@@ -184,16 +178,16 @@ class Preparation:
             if number < 0:
                 continue
             if number in self._single_word and (
-                (begin and _compiled(_WORD).match(text, begin - 1))
-                or (end < len(text) and _compiled(_WORD).match(text, end))
+                (begin and regex.match(_WORD, text, pos=begin - 1))
+                or (end < len(text) and regex.match(_WORD, text, pos=end))
             ):
                 continue
             if number in self._lstrip:
-                while begin > done and _compiled(_SPACE).match(text, begin - 1):
+                while begin > done and regex.match(_SPACE, text, pos=begin - 1):
                     begin -= 1
                 begin = max(begin, done)
             if number in self._rstrip:
-                stop = _compiled(_SPACES).match(text, end).end()
+                stop = regex.match(_SPACES, text, pos=end).end()
             if begin >= stop:  # all of it is white space that belongs to the token before
                 continue
             if done < begin:

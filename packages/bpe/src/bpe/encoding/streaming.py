@@ -22,10 +22,8 @@ if TYPE_CHECKING:
 class TailEncoder(NamedTuple):
     """Encoder of a text part by part.
 
-    Attributes:
-        encode: the ids of a part that begins at a safe cut, and True if what follows goes on from it. Its second
-            argument is what it returned for the part before, False for the first.
-        cut: the last safe cut in a text that begins at one (see last_cut); 0 where there is none.
+    encode: the ids of a part that begins at a safe cut, and True if the next part goes on from it; the second argument
+    is that flag of the part before. cut: the last safe cut in a text that begins at one (see last_cut), or 0.
     """
 
     encode: Callable[[bytes, bool], tuple[NDArray[np.uint32], bool]]
@@ -118,11 +116,7 @@ def _joiner() -> Callable[[str | bytes | memoryview | None], bytes]:
 
 
 class EncodeSession:
-    """The ids of a text that grows at its end; see Tokenizer.encode_session(). It pickles, with its tokenizer.
-
-    Args:
-        make_encoder: makes what encodes a part of the text, here and in the process that unpickles a session.
-    """
+    """The ids of a text that grows at its end; see Tokenizer.encode_session(). It pickles, with its tokenizer."""
 
     def __init__(self, make_encoder: Callable[[], TailEncoder]) -> None:
         self._make_encoder, self._encoder = make_encoder, make_encoder()
@@ -187,11 +181,8 @@ class EncodeSession:
 class DecodeStream:
     """Ids to text as they come; see Tokenizer.decode_stream().
 
-    Args:
-        decode_bytes: gives the bytes of ids.
-        begin: bytes that are left out where a text begins with them.
-        end: bytes that are left out where a text ends with them; in front of more they are a space.
-        skipped: ids that give no text.
+    begin, end: bytes that are left out where a text begins or ends with them; `end` in front of more is a space.
+    skipped: ids that give no text.
     """
 
     def __init__(

@@ -62,12 +62,8 @@ def _scanner_of_joins(data: TokenizerData) -> int:
 class TextEncoder:
     """The encoder of a tokenizer, made when the first text comes, with the tokenizer's rules and preparation.
 
-    Args:
-        data: the tokenizer.
-        special_ids: the ids of its special and added tokens.
-        tables: makes the tables of the encoder; its argument is TokenizerData.ignore_merges, or False where no
-            pretoken is to be looked up whole.
-        cache_bytes: the most that the cache of encoded pretokens may take.
+    tables: makes the tables of the encoder; its argument is data.ignore_merges, or False where no pretoken is to be
+    looked up whole. special_ids: of special and added tokens.
 
     Attributes:
         policy: which special tokens a call recognises and refuses.

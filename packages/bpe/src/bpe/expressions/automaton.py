@@ -11,7 +11,7 @@ known in the step over that character, so looking one character ahead costs noth
                                   over "a"               (?!\\S) fails; a match ends here by the second branch
 
 Not supported: looking behind, looking ahead further than a character, and groups that give nothing back unless they are
-runs of one set. compile_tree() returns None for these, and obstacle() says which it is.
+runs of one set. compile_tree() says which of these it is.
 """
 
 from __future__ import annotations
@@ -53,21 +53,12 @@ class _Beyond(Exception):
     """An expression that no automaton of this kind says, and why."""
 
 
-def compile_tree(node: Node) -> Automaton | None:
-    """Return the automaton of a tree, or None where obstacle() names a reason."""
+def compile_tree(node: Node) -> Automaton | str:
+    """Return the automaton of a tree, or the reason why it has none."""
     try:
         return _compile(node)
-    except _Beyond:
-        return None
-
-
-def obstacle(node: Node) -> str:
-    """Return the reason why compile_tree() returns None for a tree; "" where it does not."""
-    try:
-        _compile(node)
     except _Beyond as reason:
         return str(reason)
-    return ""
 
 
 def _compile(node: Node) -> Automaton:
@@ -236,7 +227,7 @@ def _determinize(program: _Program, members: list[int], class_count: int) -> lis
 
 
 def _step(places: list[tuple[Any, ...]], state: tuple[int, ...], atom: int | None) -> tuple[tuple[int, ...], bool]:
-    """The places after a character of the sets `held` (None: the end of the text), and whether a match ends before."""
+    """The places after a character of the sets in `atom`, a bit each (None: the end); True if a match ends before."""
     seen: set[int] = set()
     next_places: dict[int, None] = {}
     stack = list(reversed(state))

@@ -32,7 +32,7 @@ def write(
 ) -> None:
     """Write folder/vocab.json and folder/merges.txt, each atomically; the folder is made where there is none.
 
-    merges: those of the tokenizer, also if it merges by rank. never_merged: returns the tokens, of {token: id}, that
+    merges: of the tokenizer, also if it merges by rank. never_merged: returns the tokens, of {token: id}, that
     merging their own bytes does not reach. ValueError where the files cannot say what the tokenizer does, or reading
     would refuse them, as where two ids hold the same bytes.
     """

@@ -35,8 +35,8 @@ class Alphabet(NamedTuple):
         """The tokens of a tokenizer, in the order of their ids.
 
         ValueError where merging the bytes of a token does not give that token. If every token merges from its own
-        bytes, appending the new merges equals running the old list, then the new one: what is merged between two
-        borders of tokens depends on the bytes between them alone, and no new merge makes a token that is there already.
+        bytes, appending the new merges equals running the old list, then the new one: merges between two
+        borders of tokens depend on the bytes between them alone, and no new merge makes a token that is there already.
         """
         data = encoder.data
         split_off = set(data.special_tokens.values()) | set(data.added_tokens.values())
@@ -69,9 +69,8 @@ class Alphabet(NamedTuple):
         not in the alphabet, or bytes that are not UTF-8, divide a pretoken in two, since no token reaches across them.
 
         Args:
-            records: The pretokens, split at spaces or whole texts.
             add_prefix_space: A pretoken that does not begin with a space gets one: it is the beginning of a text.
-            split_at_spaces: Split pretokens at marks that stand for a space.
+            split_at_spaces: Split pretokens, which were split at spaces, at marks that stand for a space.
             limit: The most characters: the space, and the commonest, of equally common ones the first. None for all.
         """
 

@@ -43,15 +43,7 @@ class Convention:
         return max_token_bytes or 0
 
     def number(self, tokens: list[bytes], special: tuple[bytes, ...]) -> tuple[dict[int, bytes], dict[str, int]]:
-        """The ids of the alphabet, the special tokens and the merged tokens.
-
-        Args:
-            tokens: The alphabet, and after it the token of each merge.
-            special: The special tokens in their order.
-
-        Returns:
-            The token of each id, and the id of each special token.
-        """
+        """Return {id: token} and the id of each special token; tokens: the alphabet, then the token of each merge."""
         others = [token for token in special if len(token) > 1]
         begin = 256 if self.by_bytes else len(tokens)  # their ids
         vocab = dict(enumerate(chain(islice(tokens, begin), others, islice(tokens, begin, None))))

@@ -46,17 +46,14 @@ def learn(
     Args:
         records: The pretokens and their counts (see bpe.counting.records).
         tokens: The bytes of the first symbols: the 256 bytes in any order, or any tokens if the records are `spelled`.
-        merge_count: Maximum number of merges.
-        rule: Which pair is next.
         spelled: Each pretoken is an array of symbols (uint32) instead of bytes.
         made_before: Number of the first symbols that are merged ones.
         consume: Merging may use the memory of the records, if they are a bytearray, and leaves none of them.
         memory_limit: See Merger.
-        report: Called with the number of merges after every few.
 
     Returns:
-        The bytes of each symbol, those of `tokens` first, then one for each merge; and the symbols that each merge
-        joins, two uint32 for each. Fewer than `merge_count` where no pair is left that the rule allows.
+        The bytes of each symbol, `tokens` first, then one for each merge; and the symbols that each merge joins, two
+        uint32 for each. Fewer than `merge_count` where no pair is left that the rule allows.
     """
     if merge_count == 0:
         return list(tokens), bytearray()

@@ -74,8 +74,7 @@ cdef class Merger:
         most: How many merges there will be at most.
         min_count, max_token_bytes, max_words: See bpe.merging.learn.Rule.
         floor: Pairs that count less are left out as long as there are others. It changes time and memory only.
-        memory_limit: Bytes that words and postings may take together; 0 for no limit. The words are not less for it,
-            and a quarter of it goes to postings at least.
+        memory_limit: Bytes of words and postings together, a quarter at least of postings; 0 for no limit.
     """
 
     cdef SymbolTable symbols

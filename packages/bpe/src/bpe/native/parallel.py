@@ -28,22 +28,13 @@ def available_cpus() -> int:
 
 @functools.cache
 def cgroup_cpus(proc: str = "/proc/self/cgroup", mounted: str = "/sys/fs/cgroup") -> int | None:
-    """The processors that the process's cgroup and those above it may use, rounded up; None for no quota."""
+    """Processors that the process's cgroup (version 2) and those above it may use, rounded up; None for no quota."""
     quotas: list[float] = []
-    for hierarchy, controllers, path in (
-        line.split(":", 2) for line in _read(proc).splitlines() if line.count(":") > 1
-    ):
-        if hierarchy != "0" and "cpu" not in controllers.split(","):
-            continue
-        names = [name for name in path.split("/") if name]
+    paths = [line.removeprefix("0::") for line in _read(proc).splitlines() if line.startswith("0::")]
+    for names in ([name for name in path.split("/") if name] for path in paths):
         # In a container the path may be the host's: its own cgroup is then mounted at the top.
         for depth in range(len(names) + 1):
-            if hierarchy == "0":  # version 2: "QUOTA PERIOD" in microseconds, or "max PERIOD"
-                fields = _read(mounted, *names[:depth], "cpu.max").split()
-            else:
-                fields = [
-                    _read(mounted, "cpu", *names[:depth], f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")
-                ]
+            fields = _read(mounted, *names[:depth], "cpu.max").split()  # quota, or "max", and period in microseconds
             if len(fields) == 2 and all(field.isdigit() and int(field) for field in fields):
                 quotas.append(int(fields[0]) / int(fields[1]))
     return max(1, -int(-min(quotas) // 1)) if quotas else None

@@ -44,7 +44,7 @@ class _Rows(Writer, ABC):
         self.writer.close()
 
     def write_rows(self, ends: NDArray[np.uint64]) -> None:
-        """Write the documents that have ended; `ends` are those of all."""
+        """Write the documents that have ended; `ends`: of all documents."""
         new = ends[self.rows :].astype(np.int64) - self.ids_written
         if not len(new):
             return

@@ -112,14 +112,9 @@ def encode_source(
 def encoded_groups(
     source: sources.Source, recipe: Recipe, num_threads: int, skip: int = 0, *, goes_on: bool = False
 ) -> Iterator[Encoded]:
-    """The ids of a source in order, encoded in threads.
+    """The ids of a source in order, encoded in threads, without the first `skip` stretches.
 
-    Args:
-        source: The texts.
-        recipe: How they are encoded.
-        num_threads: Threads.
-        skip: How many stretches are left out, the first ones.
-        goes_on: True if the source is one text that does not end with it.
+    goes_on: True if the source is one text that does not end with it.
     """
     groups = _groups(source, recipe, skip)
     if goes_on:
@@ -141,12 +136,8 @@ def write_encoded(
     Which bytes are written depends on the stretches alone, and without shard_tokens on the texts alone: not on which
     stretches are in a group.
 
-    Args:
-        encoded: encoded(n) yields the ids of the texts without their first n stretches.
-        out, recipe, shard_tokens: As for encode_source().
-        report: Told of the bytes of the source.
-        identity: Files and versions by which a later run compares the source; None for a source without files.
-        total: Its bytes.
+    encoded(n) yields the ids of the texts without their first n stretches. identity: files and versions by which a
+    later run compares the source; None for a source without files. total: its bytes, for the report.
     """
     make = writer_of(recipe.format)
     if shard_tokens is not None:

@@ -32,18 +32,15 @@ class Done(NamedTuple):
 class Shards:
     """The files that ids are written to, one shard after another.
 
-    Args:
-        path: The local file; shards get a number before its ending.
-        url: Where the files of `path`'s folder go as soon as they are whole; None where that is their place.
-        make: Makes the writer of a file.
-        settings: Inputs that determine the output, shard_tokens among them: the most ids of a shard, or None for one
-            file. A run goes on only where all of them are the same.
+    path: the local file; shards get a number before its ending, and go to `url`, if there is one, when they are whole.
+    settings: inputs that determine the output, shard_tokens among them (None: one file). A run goes on only where all
+    of them are the same.
 
     Attributes:
-        done: How far the shards are that are whole.
-        finished: Whether an earlier run has written all.
-        total: The ids that were written.
-        holds_documents: Whether the shard being written holds a whole document.
+        done: Progress of the shards that are whole.
+        finished: True if an earlier run has written all.
+        total: Number of ids written.
+        holds_documents: True if the shard being written holds a whole document.
     """
 
     def __init__(self, path: Path, url: str | None, make: Callable[[Path], Writer], settings: Any) -> None:

@@ -17,18 +17,9 @@ if TYPE_CHECKING:
 
 
 class Writer(ABC):
-    """One file of ids, and what belongs to it, which appear whole or not at all.
+    """One file of ids, uint16 or uint32, and what belongs to it, which appear whole or not at all."""
 
-    Args:
-        path: The file, with the ending of the format.
-        dtype: uint16 or uint32.
-
-    Attributes:
-        ending: Of the names of such files.
-        dtype: Of the ids as they are written.
-    """
-
-    ending: str
+    ending: str  # of the names of such files
 
     def __init__(self, path: Path, dtype: np.dtype[Any]) -> None:
         self.path, self.dtype = path, dtype
@@ -59,17 +50,13 @@ class Writer(ABC):
     def finish(self, about: dict[str, Any]) -> list[Path]:
         """Put the files in their places, with a description; returns them."""
         self.complete()
-        self.staged.open(description_of(self.path)).write(described(about))
+        stated = {key: value for key, value in about.items() if value is not None}
+        self.staged.open(beside(os.fspath(self.path))).write(json.dumps(stated, indent=1).encode() + b"\n")
         return list(map(Path, self.staged.commit()))
 
     def abandon(self) -> None:
         """Leave nothing of what was written."""
         self.staged.abandon()
-
-
-def description_of(path: Path) -> Path:
-    """Return the path of the description of X.npy."""
-    return path.with_suffix(".json")
 
 
 def beside(out: str) -> str:
@@ -84,8 +71,3 @@ def read_description(out: str) -> dict[str, Any] | None:
     except (FileNotFoundError, ValueError):
         return None
     return about if isinstance(about, dict) and {"count", "dtype", "sha256"} <= about.keys() else None
-
-
-def described(about: dict[str, Any]) -> bytes:
-    """Return a description as JSON, without the fields that are None."""
-    return json.dumps({key: value for key, value in about.items() if value is not None}, indent=1).encode() + b"\n"

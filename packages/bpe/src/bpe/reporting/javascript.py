@@ -33,7 +33,7 @@ def packed(data: TokenizerData) -> bytes:
     """
     space = _check(data)
     characters = data.characters
-    # SentencePiece's kind merges bytes too, at first those of each character
+    # SentencePiece's kind merges bytes too, at first within each character
     tokens, ids, rows, _ = encoder_tables(data if characters is None else data._replace(merges=merges_of(data)))
     pairs = [] if rows is None else [(tokens[left], tokens[right]) for left, right, _ in rows.tolist()]
     merges = [pair for pair in pairs if not characters or pair[0] + pair[1] != MARK]  # encoder.js puts spaces for marks

@@ -94,12 +94,8 @@ class Report:
         merges += [
             (row.one, row.another, f"{row.of_all:.1%}", f"{row.of_smaller:.1%}") for row in self.merges_in_common
         ]
-        tables: dict[str, list[tuple[str, ...]]] = {
-            "Texts": [*texts],
-            "Vocabularies": [*vocabularies],
-            "Merges": [*merges],
-        }
-        return [(heading, rows) for heading, rows in tables.items() if len(rows) > 1]
+        tables = ("Texts", [*texts]), ("Vocabularies", [*vocabularies]), ("Merges", [*merges])
+        return [(heading, [*rows]) for heading, rows in tables if len(rows) > 1]
 
     def __str__(self) -> str:
         return "\n\n".join("\n".join(_aligned(rows)) for _, rows in self.tables())
@@ -191,14 +187,11 @@ def longest_tokens(tokenizer: Tokenizer, count: int = 10) -> list[tuple[int, byt
 
 def broken_tokens(tokenizer: Tokenizer) -> list[int]:
     """The ids of tokens of several bytes that are not whole characters: they never stand alone in well-formed text."""
-    broken = []
-    for number, token in sorted(tokenizer.vocab.items()):
-        if len(token) > 1:
-            try:
-                token.decode()
-            except UnicodeDecodeError:
-                broken.append(number)
-    return broken
+    return [number for number, token in sorted(tokenizer.vocab.items()) if len(token) > 1 and not _is_text(token)]
+
+
+def _is_text(token: bytes) -> bool:
+    return token.decode(errors="ignore").encode() == token
 
 
 def unreachable_tokens(tokenizer: Tokenizer) -> list[int]:
@@ -224,9 +217,7 @@ def unreachable_tokens(tokenizer: Tokenizer) -> list[int]:
 
 def _always_cut(token: bytes, split: Callable[[bytes], list[bytes]]) -> bool:
     """True if a pretoken ends inside the token, whatever text is beside it."""
-    try:
-        token.decode()
-    except UnicodeDecodeError:
+    if not _is_text(token):
         return False
     for before in map(str.encode, _BESIDE):
         for after in map(str.encode, _BESIDE):
