@@ -60,11 +60,6 @@ class NF4LoRALinear(LoRALinear, nf4.NF4Linear):
 
 
 TWINS[LoRALinear] = FusedLoRALinear
-ADAPTED: dict[type[nn.Module], type[LoRALinear]] = {
-    nn.Linear: LoRALinear,
-    FusedLinear: FusedLoRALinear,
-    nf4.NF4Linear: NF4LoRALinear,
-}
 
 
 def scale_of(rank: int, alpha: float, rslora: bool = False) -> float:
@@ -131,7 +126,8 @@ def add(
 
 def put_beside(module: nn.Linear, a: Tensor, b: Tensor, m: Tensor | None, scale: float) -> LoRALinear:
     """Put an adapter beside a linear layer, fused or not, in place."""
-    module.__class__ = ADAPTED[type(module)]
+    classes = {nn.Linear: LoRALinear, FusedLinear: FusedLoRALinear, nf4.NF4Linear: NF4LoRALinear}
+    module.__class__ = classes[type(module)]
     assert isinstance(module, LoRALinear)
     module.lora_a, module.lora_b = nn.Parameter(a), nn.Parameter(b)
     module.lora_m = None if m is None else nn.Parameter(m)
@@ -173,7 +169,7 @@ def merge(model: Transformer) -> Transformer:
     for module in model.modules():
         if not isinstance(module, LoRALinear | nf4.NF4Linear):
             continue
-        weight = module.weight
+        weight: Tensor = module.weight
         if isinstance(module, LoRALinear):
             weight = sum_of(weight, module.lora_a, module.lora_b, module.lora_m, module.scale)
             del module.lora_a, module.lora_b, module.lora_m

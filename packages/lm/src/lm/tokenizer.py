@@ -121,7 +121,10 @@ def read_text_config(folder: str | Path) -> TextConfig:
     """The TextConfig of a run or a model's folder; empty without such files. ValueError: a file is not valid."""
     folder = Path(folder)
     about = read_json(folder / TOKENIZER_CONFIG, missing_ok=True)
-    names = {name: content for name in NAMES if (content := content_of(about.get(name))) is not None}
+    # A special token stands as a string or as an object with its content.
+    tokens = {name: about.get(name) for name in NAMES}
+    tokens = {name: one.get("content") if isinstance(one, dict) else one for name, one in tokens.items()}
+    names = {name: token for name, token in tokens.items() if isinstance(token, str)}
     source = about.get("chat_template")
     if isinstance(source, list):  # several, by name
         named = {one.get("name"): one.get("template") for one in source if isinstance(one, dict)}
@@ -143,13 +146,6 @@ def write_text_config(folder: Path, config: TextConfig) -> None:
         atomic_write(folder / TOKENIZER_CONFIG, json.dumps(about, indent=1, ensure_ascii=False) + "\n")
     if config.eos_ids:
         atomic_write(folder / GENERATION_CONFIG, json.dumps({"eos_token_id": list(config.eos_ids)}) + "\n")
-
-
-def content_of(value: Any) -> str | None:
-    """A special token, which stands as a string or as an object with its content."""
-    if isinstance(value, dict):
-        value = value.get("content")
-    return value if isinstance(value, str) else None
 
 
 def end_of_text_of(tokenizer: Any, name: str | None = None) -> str:

@@ -61,11 +61,8 @@ def rotated_width(parameters: Mapping[str, Any], head_dim: int) -> int:
 
 def frequencies(parameters: Mapping[str, Any], head_dim: int, context_length: int, lengths: Tensor) -> Tensor:
     """Angle of each pair between neighbouring positions, in sequences of these lengths (…): (…, width / 2), float64."""
-    kind, theta, width = (
-        parameters.get("rope_type", "default"),
-        parameters["rope_theta"],
-        rotated_width(parameters, head_dim),
-    )
+    kind, theta = parameters.get("rope_type", "default"), parameters["rope_theta"]
+    width = rotated_width(parameters, head_dim)
     plain = rope_frequencies(width, theta).to(lengths.device)
     original: Any = parameters.get("original_max_position_embeddings")  # there where it is needed: see check
     factor: Any = parameters.get("factor")

@@ -34,7 +34,7 @@ def check_export(
     Args:
         source: The run or the model that was exported.
         target: The folder or the .gguf file.
-        dtype: Of the export: its logits are those of the source only in "fp32".
+        dtype: Of the export: its logits equal the source's in "fp32" alone.
         tokenizer, step: As for to_huggingface().
 
     Yields:

@@ -150,7 +150,6 @@ KINDS = {
 def kind_of(config: FamilyConfig) -> Kind:
     """llama.cpp's kind of a family. ValueError: it does not have this model, with the setting."""
     kind = KINDS[config.family]
-
     for lack in lacks(config, kind):
         raise ValueError(f"llama.cpp's {kind.architecture} has no {lack}: such a model is not exported to GGUF")
     return kind
@@ -266,7 +265,7 @@ def tensors(model: Transformer, gguf: Any) -> Iterator[tuple[str, Tensor]]:
 
 
 def folder_tensors(config: ModelConfig, stored: Mapping[str, Tensor], gguf: Any) -> dict[str, Tensor]:
-    """The inverse of tensors(): those of a file by the names of a folder, after from_hf; others keep their names."""
+    """The inverse of tensors(): a file's tensors by a folder's names, after from_hf; others keep their own names."""
     family, used, result = name_of(config), set[str](), dict[str, Tensor]()
     kind, names = KINDS[family], tensor_names(family, config.num_layers, gguf)
     for name in (part.name for parts in table(config).values() for part in parts):

@@ -67,14 +67,13 @@ def sizes(fields: Fields) -> dict[str, Any]:
         raise ValueError(f"{fields.path}: keys of {head_dim} elements and values of others are not supported")
     if values["num_layers"] > len(shapes):  # before a list of them is made
         raise ValueError(f"{fields.path}: block_count is {values['num_layers']:,}, and it has {len(shapes)} tensors")
+    layer_norm_eps = fields.at("attention.layer_norm_epsilon", 1e-5)
     return values | {
         "vocab_size": shapes["token_embd.weight"][0],
         "num_kv_heads": int(fields.at("attention.head_count_kv", values["num_heads"])),
         "head_dim": head_dim,
         "tied_embeddings": "output.weight" not in shapes,
-        "norm_eps": float(
-            fields.at("attention.layer_norm_rms_epsilon", fields.at("attention.layer_norm_epsilon", 1e-5))
-        ),
+        "norm_eps": float(fields.at("attention.layer_norm_rms_epsilon", layer_norm_eps)),
     }
 
 

@@ -15,7 +15,7 @@ from lm.training.run import place_of, write, writing
 
 
 def import_run(source: str | Path, run_dir: str | Path, *, tokenizer: str | Path | None = None) -> Transformer:
-    """Make a run of another program's model, with its weights as those of step 0, and return it in fp32.
+    """Make a run of another program's model, with its weights as step 0, and return it in fp32.
 
     The run keeps the model's chat template and stop tokens, and its tokenizer if no other file is named.
     FileExistsError: there is something in run_dir. ValueError: a part is not supported, by name; nothing is written.

@@ -48,7 +48,7 @@ def table_of(config: ModelConfig) -> Table:
     """Their tensors that make up each of ours. ValueError: they have our numbers in another order."""
     if isinstance(config, FamilyConfig) and family(config.family).to_hf is not FamilyModel.to_hf:
         remedy = "merge its adapters by `lm export`"
-        raise ValueError(f"adapters of {config.family} are not those of PEFT, whose matrices differ: {remedy}")
+        raise ValueError(f"PEFT has other adapters of {config.family}, whose matrices it cuts in another way: {remedy}")
     return table(config)
 
 

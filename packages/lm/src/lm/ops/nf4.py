@@ -3,8 +3,8 @@
     weight = VALUES[4 bits] · scale          a scale for 64 weights, the largest magnitude among them
     scale = LEVELS[8 bits] · step + offset   a step for 256 scales; the offset is the mean of the matrix's scales
 
-That is 4.127 bits a weight. (Dettmers et al. 2023, arXiv:2305.14314) VALUES are the paper's; LEVELS, which are dense
-near 0, and the order of the bits are those of bitsandbytes.
+That is 4.127 bits a weight. (Dettmers et al. 2023, arXiv:2305.14314) VALUES are the paper's; bitsandbytes has the
+same LEVELS, which are dense near 0, and the same order of bits.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ TYPES = {torch.float32: "float", torch.float64: "double"}
 STORED = {torch.bfloat16: "float -DBF16"}
 # Without the second, compilers keep the order of floating-point exceptions, which nobody reads, and with it leave loops
 # that choose between numbers, as exponentials do, one number at a time: three times slower on AVX2 (gcc 12).
-# LM_CFLAGS: more flags, as those of sanitizers.
+# LM_CFLAGS: more flags, such as a sanitizer's.
 MORE = os.environ.get("LM_CFLAGS", "").split()
 FLAGS = ("-O3", "-fno-trapping-math", "-fopenmp", "-shared", "-fPIC", *MORE)
 # Levels of processors for which compile_ahead() compiles, the widest first: flags of the compiler, and the flags of

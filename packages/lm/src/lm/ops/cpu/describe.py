@@ -207,7 +207,7 @@ class Description:
         return FeedForward(Matrix(), self.matrix(ffn.up), self.matrix(ffn.down))
 
     def rotations(self, model: Transformer, layers: Any, capacity: int) -> None:
-        """Give each layer its cosines and sines, and those of texts beyond a length with a rotation of its own."""
+        """Give each layer its cosines and sines, and others for texts beyond a length that has its own rotation."""
         c: Any = model.config
         changes_at = getattr(c, "rope_changes_at", None)
         if getattr(c, "rope_depends_on_length", False) and changes_at is None:
@@ -242,7 +242,7 @@ class Description:
         return result
 
     def matrices(self, layer: Any, count: int | None = None) -> list[Matrix]:
-        """The matrices whose rows are those of a layer: each in its own type, or `count` with as many rows each."""
+        """The matrices that make up the rows of a layer: each in its own type, or `count` with as many rows each."""
         if isinstance(layer, Int8Linear):
             padded = F.pad(layer.whole, (0, -layer.inputs % 32)) if layer.inputs % 32 else layer.whole  # whole blocks
             parts, scales = [Rows("INT8", padded)], layer.scale.to(self.dtype)

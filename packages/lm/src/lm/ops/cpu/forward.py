@@ -143,7 +143,7 @@ class NativeStep:
 
 
 class Call:
-    """A step of one token for each of `count` texts, or a prompt of as many tokens, on so many threads.
+    """A step of one token for each of `count` texts, or a prompt of `count` tokens, on `threads` threads.
 
     logits (count, vocab_size), of a prompt one row; hidden: of a prompt (outputs, d_model). likeliest: of each row of
     logits the first of the largest, below 0 if there is none, as where one is NaN.

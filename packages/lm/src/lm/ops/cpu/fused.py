@@ -5,9 +5,7 @@ Every twin has the parameters, the state dict and, to rounding, the results and 
     Attention   a head at a time in the processor's cache, in C, rotation and softmax included (attention.c)
     Linear      by oneDNN, on the machines on which that is the faster library (products)
 
-`nox -s bench -- twins` measures what each gains in whole steps; docs/design/performance/lm.md has its tables. The
-norm's weight folded into the matrix that reads it, sums and norms in one pass, gradients of weights as tall products,
-and norms and SwiGLU in C (5% each in bf16, less in fp32) gained too little: they were here, and went.
+`nox -s bench -- twins` measures what each gains in whole steps; docs/design/performance/lm.md has its tables.
 
 Under autocast to bfloat16, what a matmul reads or wrote goes through the same passes in bfloat16; sums are float32.
 A twin computes as the plain module does where that is what the caller needs: on another device, with a key/value cache,

@@ -1,11 +1,8 @@
 """Matrix products by oneDNN where MKL, which torch multiplies by, is slow: on AMD's processors that have AVX-512.
 
-MKL chooses its code by the maker of a processor as well. On a Zen 5 it ran that for AVX2, at 100 GFLOP/s a core in
-float32, where oneDNN, which the same torch carries, made 200 to 240, and a training step of 4 layers of 256 took 422 ms
-instead of 710 (AMD EPYC, November 2026, on an earlier form of this file). On a Zen 3, which has no AVX-512, MKL was as
-fast or faster for every shape (68 to 91 GFLOP/s for 47 to 81: `nox -s bench -- products`), and on Intel it is at home:
-there everything stays as it is. The choice depends on the maker and the features alone, so that a machine always
-computes the same bits.
+On a Zen 5 MKL ran its code for AVX2 at 100 GFLOP/s a core in float32, where oneDNN, which the same torch carries, made
+200 to 240. On a Zen 3, which has no AVX-512, MKL was as fast or faster (68 to 91 GFLOP/s for 47 to 81: `nox -s bench --
+products`). The choice depends on the maker and the features alone, so that a machine always computes the same bits.
 """
 
 from __future__ import annotations
