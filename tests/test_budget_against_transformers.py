@@ -40,6 +40,7 @@ CASES = [
     ("Llama", {"attention_bias": True, "mlp_bias": True}),
     ("DeepseekV2", {"num_experts_per_tok": 6}),
     ("DeepseekV3", {"attention_bias": True}),
+    ("Qwen3Next", {"attention_bias": True}),  # of a gate of attention too
     ("GptOss", {"attention_bias": False}),
     ("Llama4", {"attention_bias": True}),
     ("Qwen3Moe", {"decoder_sparse_step": 2}),

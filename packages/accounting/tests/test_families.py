@@ -195,10 +195,12 @@ def test_tensor_parallel_sums_of_latents() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_elementwise(name: str) -> None:
-    """Of one position of DeepSeek V3 by hand; the others are whole and their parts add up."""
+    """Of one position of DeepSeek V3 and of gpt-oss's softmax by hand; the others are whole, their parts add up."""
     shape = SHAPES[name]
     found = elementwise_flops(shape, 1)
     assert found.total == sum(int(part) for part in found.values())
+    if name == "gpt-oss-20b":
+        assert found["softmax"] == 24 * 64 * (6 + 2)  # of a pair 6, of a sink 2
     if name == "deepseek-v3":
         assert found["norms"] == (2 * 61 + 1) * (4 * 7168 + 3) + 61 * (4 * 1536 + 3 + 4 * 512 + 3)
         assert found["rope"] == 3 * 61 * 64 * 129

@@ -149,6 +149,8 @@ def test_what_cannot_be_is_refused_by_name() -> None:
         plan(SMALL, H100, 7919, 10**9, batch_tokens=32 * 1024)
     with pytest.raises(ValueError, match="the nearest is 1,048,576"):
         plan(SMALL, H100, 1024, 10**9, batch_tokens=1030 * 1024)
+    with pytest.raises(ValueError, match="the nearest is 16,384"):  # and not none
+        plan(SMALL, H100, 1024, 10**9, batch_tokens=1024)
     assert plan(SMALL, H100, 1024, 10**9, batch_tokens=1048576, most=1)
     with pytest.raises(ValueError, match="efficiency"):
         step_time(SMALL, Layout(), H100, JOINED, efficiency=1.1)

@@ -93,6 +93,7 @@ def test_the_head_is_counted_once_a_generated_token() -> None:
     assert accounting.weights_read(tied, 1).total == 2 * (124_439_808 - 1023 * 768)  # one row of the learned positions
     assert accounting.weights_read(untied, 1).total == 2 * (124_439_808 - 1023 * 768 + 768)
     assert accounting.weights_read(untied, 10**9).total == accounting.weight_bytes(untied).total
+    assert accounting.weight_bytes(untied).convention == "bf16 throughout"
 
 
 def test_generation_is_the_sum_of_its_steps() -> None:
