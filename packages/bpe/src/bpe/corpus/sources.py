@@ -132,8 +132,7 @@ def files_of(source: Source) -> list[File] | None:
     A str or a path is one file. A list or tuple names files where every item is a path or a File. A str in it is a
     text, whatever files there are.
 
-    Raises:
-        TypeError: Every item of a list is a str that looks like the name of a file, hardly a text.
+    TypeError where every item of a list is a str that looks like the name of a file, hardly a text.
     """
     if isinstance(source, (str, os.PathLike)):
         return [file_of(source)]
@@ -289,8 +288,7 @@ def _texts_of(file: File) -> Iterator[Document | LargeFile | Stream]:
 def as_utf8(stream: Stream, name: str) -> Stream:
     """Yield the blocks of a text: UTF-16 with a byte order mark, as Windows writes it, as UTF-8.
 
-    Raises:
-        ValueError: The text begins as UTF-16 does and is not; the error names it.
+    ValueError, which names the text, where it begins as UTF-16 does and is not.
     """
     decoder: codecs.IncrementalDecoder | None = None
     for number, (block, size) in enumerate(stream):

@@ -51,11 +51,10 @@ def read_vocabulary(
 ) -> tuple[dict[int, bytes], dict[str, bytes], frozenset[str]]:
     """Return the tokens of a vocabulary {spelling: id} and of its added tokens {text: id}.
 
-    They are all tokens by their ids; those that text is merged to by their spellings; and the spellings of the others,
-    without the added ones.
-    An added token that the vocabulary spells is merged to only if its spelling is its text, or a single byte.
-    spell: returns the token that a spelling stands for; None or no bytes for one that text is never merged to. decode:
-    returns the bytes of an added token, or of one that text is never merged to.
+    They are all tokens by their ids; the ones that text is merged to by their spellings; and the spellings of the
+    others, without the added ones. An added token that the vocabulary spells is merged to only if its spelling is its
+    text, or a single byte. spell: returns the token that a spelling stands for; None or no bytes for one that text is
+    never merged to. decode: returns the bytes of an added token, or of one that text is never merged to.
     """
     check_ids_of(vocab, [*vocab.values()], path)
     spelled = [*map(spell, vocab)]
@@ -82,8 +81,8 @@ def read_merges(
 ) -> Sequence[Pair]:
     """The merges of a file of any format, refused where one is wrong.
 
-    merges: "left right" or [left, right], each half as the file spells the token. tokens: by their
-    spelling, if they can be merged. first_line: the line of the first merge, where each has its own.
+    merges: "left right" or [left, right], each half as the file spells the token. tokens: by their spelling, if they
+    can be merged. first_line: the line of the first merge, where each has its own.
     """
     try:
         halves = halves_of(merges, dict(zip(tokens, range(len(tokens)), strict=True)))

@@ -22,8 +22,7 @@ def is_one_of(kind: Any, names: str) -> bool:
 def as_text(array: Any) -> Any:
     """Return an array as one of string or binary, large or not: a view or a dictionary is copied into one.
 
-    Raises:
-        TypeError: The array holds no text.
+    TypeError where the array holds no text.
     """
     arrow, kind = pyarrow(), array.type
     if isinstance(array, arrow.ExtensionArray):
