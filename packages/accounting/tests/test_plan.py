@@ -26,7 +26,7 @@ from accounting.formula import Term
 from accounting.hardware.devices import device
 from accounting.hardware.interconnect import Interconnect, interconnect
 from accounting.planning.accuracy import accuracy
-from accounting.planning.layouts import _memory, candidates, divisors, plan
+from accounting.planning.layouts import _memory, candidates, divisors, least_memory, plan
 from accounting.planning.step_time import FLASH3, HIDDEN, _between_nodes, _shares, matmul_efficiency, step_time
 
 H100, JOINED = device("h100"), interconnect("h100")
@@ -384,3 +384,18 @@ def test_a_device_that_was_not_measured_takes_the_least_of_its_maker(capsys: pyt
     )
     assert main(command.split()) == 0
     assert "it was not measured" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("loss", ["plain", "chunked"])
+@pytest.mark.parametrize("experts", [None, 8])
+def test_no_layout_takes_less_than_what_rules_it_out(experts: int | None, loss: str) -> None:
+    shape = replace(SMALL, experts=experts, experts_per_token=2 if experts else None)
+    ratios = []
+    for layout, micro_batch in candidates(shape, 4, 8, 128, 8):
+        for checkpointing in ("none", "selective", "full"):
+            policy = replace(BF16, activation_checkpointing=checkpointing, loss=loss)
+            whole = int(fullest(shape, layout, micro_batch, 128, policy=policy).total)
+            ratios.append(least_memory(shape, layout, micro_batch, 128, policy) / whole)
+    assert len(ratios) > 50
+    assert max(ratios) <= 1
+    assert max(ratios) > 0.6  # so that it does rule out

@@ -15,8 +15,7 @@ _SUM, _QUOTIENT, _PRODUCT, _ATOM = 1, 2, 3, 4
 
 
 class Term(int):
-    """An int with its expression; + - * // by ints give a Term, a float raises TypeError, everything else is an
-    int's."""
+    """An int with its expression; + - * // % by ints give a Term, and a float raises TypeError."""
 
     _operation: str
     _operands: tuple[int, ...]

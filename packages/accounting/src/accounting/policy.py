@@ -11,8 +11,7 @@ LOGITS_CHUNK_BYTES = 512 << 20  # what lm takes on CUDA: lm.loss.CHUNK_BYTES["cu
 
 @dataclass(frozen=True)
 class Precision:
-    """Bytes of one number in the weights (and their gradients), in the residual stream with its norms, and in all
-    else."""
+    """Bytes of one number in the weights and their gradients, in the residual stream and norms, and in all else."""
 
     weights: int
     residual: int

@@ -25,9 +25,7 @@ from accounting.layer import (
 
 TYPE_CHECKING = False  # see units.py
 if TYPE_CHECKING:
-    from typing import TypeVar
-
-    Value = TypeVar("Value")
+    from accounting.checks import Value
 
 FFNS = ("swiglu", "clamped_swiglu", "geglu", "gelu", "gelu_new", "silu", "relu", "relu2")
 GATED = ("swiglu", "clamped_swiglu", "geglu")
@@ -262,10 +260,8 @@ class TransformerShape:
         """The same of the lowest `depth` layers."""
         leading, pattern = self._resolved
         periods, rest = divmod(max(0, depth - len(leading)), len(pattern))
-        counts: dict[Kind, int] = {}
-        for kinds, times in ((leading[:depth], 1), (pattern, periods), (pattern[:rest], 1)):
-            for kind in kinds:
-                counts[kind] = counts.get(kind, 0) + times
+        parts = ((leading[:depth], 1), (pattern, periods), (pattern[:rest], 1))
+        counts = _sums((kind, times) for kinds, times in parts for kind in kinds)
         return {kind: count for kind, count in counts.items() if count}
 
     def between(self, first: int, after: int) -> TransformerShape:

@@ -126,11 +126,7 @@ class Count(Quantity, int):
 
 
 class Measure(Quantity, float):
-    """A measured or derived quantity.
-
-    >>> Seconds(3.0) / Seconds(2.0), Seconds(3.0) / 2
-    (1.5, Seconds(1.5))
-    """
+    """A measured or derived quantity: Seconds(3.0) / Seconds(2.0) is 1.5, Seconds(3.0) / 2 Seconds(1.5)."""
 
     def __truediv__(self, other: float) -> Any:
         quotient = float(self) / self._other(other, "divide")

@@ -89,10 +89,7 @@ def replicated_parameters(shape: TransformerShape, layout: Layout, place: Place)
 
 
 def replicated(shape: TransformerShape, layout: Layout, place: Place) -> list[Held]:
-    """A device's parameters by how many devices hold the same.
-
-    Experts that several devices share are held by fewer than everything else.
-    """
+    """A device's parameters by how many devices hold the same: of shared experts fewer than of everything else."""
     return _replicated(shape, plain(layout), place)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 from accounting.breakdown import Breakdown, breakdown
 from accounting.cluster.device import device_parameters, replicated
@@ -35,7 +36,8 @@ def device_state(
 
     Muon and 8-bit AdamW, whose states go by whole tensors, are counted where no layer is split and no stage is alone.
     """
-    state = _state(Step(device_forward_pass(shape, layout, place, 1, 1, policy)), shape, layout, place)
+    device_forward_pass(shape, layout, place, 1, 1, policy)  # refuses what is not counted
+    state = _state(policy, shape, layout, place)
     return breakdown(
         f"state on a device of {layout.gpus}, {'DDP' if layout.zero == 0 else f'ZeRO-{layout.zero}'}",
         Bytes,
@@ -62,7 +64,7 @@ def device_memory(
     last = place.stage == layout.pipeline - 1
     if place.stage:
         del run.shared[Component.TOKEN_IDS]
-    state = _state(run, shape, layout, place)
+    state = _state(policy, shape, layout, place)
     always, besides = list(state.values()), [overhead(policy)] if policy.overhead_bytes else []
     moments = [*(run.losses() if last else []), *run.blocks()]
     if place.stage == 0 and not run.frozen:
@@ -90,13 +92,13 @@ def fullest(
     policy: Policy = DEFAULT,
     limit: int | None = None,
 ) -> Phase:
-    """device_memory where it is most: what decides whether the layout fits. With a limit that of the first device that
-    is above it, if any is."""
+    """device_memory of the fullest device, or with a limit of the first device that is above it."""
     seen: set[tuple[int, TransformerShape]] = set()
     most: Phase | None = None
     for place in places(layout):
-        mine = (place.stage, shard(shape, layout, place))
-        if mine in seen:  # most ranks hold the same
+        # most ranks hold the same; of stages with equal layers, first and last apart, the earliest has most in flight
+        mine = (min(place.stage, 1) + (place.stage == layout.pipeline - 1), shard(shape, layout, place))
+        if mine in seen:
             continue
         seen.add(mine)
         peak = device_memory(shape, layout, place, batch_size, seq_len, policy=policy)
@@ -131,14 +133,21 @@ def device_forward_pass(
     return ForwardPass(mine, batch_size, shape.sequence(seq_len), accumulating, shards, layout.context)
 
 
-def _state(run: Step, shape: TransformerShape, layout: Layout, place: Place) -> dict[Part, Item]:
+@lru_cache(maxsize=1 << 12)  # micro-batches and checkpointing do not change it
+def state_bytes(shape: TransformerShape, layout: Layout, policy: Policy) -> int:
+    """Bytes of the state of the first device, which every pass of a step has beside others."""
+    return sum(plain_bytes(item.tensors) for item in _state(policy, shape, layout, FIRST).values())
+
+
+def _state(policy: Policy, shape: TransformerShape, layout: Layout, place: Place) -> dict[Part, Item]:
     """Parameters, gradients and optimizer state, by ZeRO's stage."""
-    policy, states = run.policy, Term(0)
+    states, mine = Term(0), shard(shape, layout, place)
+    weight, gradient = Symbol("weight_bytes", policy.bytes.weights), Symbol("gradient_bytes", policy.gradient_bytes)
     sizes: dict[Part, Term] = {}
-    rank, layers = place.data_rank, run.shape.num_layers
+    rank, layers = place.data_rank, mine.num_layers
     for one in replicated(shape, layout, place):
         at = rank % int(one.devices)  # among those that hold the same
-        for part, size in sharded_bytes(one, run.weight, run.run.gradient, layout.zero, layers, at).items():
+        for part, size in sharded_bytes(one, weight, gradient, layout.zero, layers, at).items():
             sizes[part] = sizes[part] + size if part in sizes else size
         if policy.optimizer in MOMENTS:
             each = MOMENTS[policy.optimizer] * policy.moment_bytes + 4 * policy.bytes.master_weights
@@ -149,7 +158,7 @@ def _state(run: Step, shape: TransformerShape, layout: Layout, place: Place) -> 
             raise ValueError(
                 f"optimizer {policy.optimizer!r} is not counted where experts are shared: use adamw or sgd"
             )
-        whole = added(term for _, term in optimizer_state(run.shape, policy=policy).terms)
+        whole = added(term for _, term in optimizer_state(mine, policy=policy).terms)
         states = shard_of(whole, Symbol("dp", layout.replicas), rank) if layout.zero else whole
     sizes[Part.OPTIMIZER_STATE] = states
     return {part: Item(part.value, GROUPS[part], [(1, size)]) for part, size in sizes.items()}

@@ -84,8 +84,7 @@ def _micro_batches(layout: Layout) -> Term:
 
 
 def _tensor(run: ForwardPass, shape: TransformerShape, layout: Layout, place: Place) -> dict[str, Term]:
-    """The sums of attention and feed-forward layer, of the embedding, and what the loss needs of the other
-    vocabularies."""
+    """The sums of attention, feed-forward layer and embedding, and what the loss needs of other vocabularies."""
     if layout.tensor == 1:
         return {}
     n, steps, tp, shared = run.n, _micro_batches(layout), Symbol("tp", layout.tensor), layout.sequence_parallel

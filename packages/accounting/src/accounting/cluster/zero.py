@@ -32,10 +32,7 @@ OF_A_PASS = (Part.GATHERED, Part.REDUCED)  # which the optimizer's step has no u
 
 @dataclass(frozen=True)
 class Held:
-    """Parameters of a device that `devices` devices hold alike: all of them, and those of one block.
-
-    trained and block_trained are those of them that have gradients: all, or where there are adapters those.
-    """
+    """Parameters that `devices` devices hold alike, all and of one block; trained: those of them with gradients."""
 
     params: Term
     block: Term
@@ -54,8 +51,7 @@ def shard_of(whole: Term, dp: Term, data_rank: int = 0) -> Term:
 def sharded_bytes(
     group: Held, weight: Term, gradient: Term, zero: int, layers: int, data_rank: int = 0
 ) -> dict[Part, Term]:
-    """Bytes of parameters (`weight` each) and gradients (`gradient` each) on one of the devices that hold the same,
-    with what 2 and 3 gather."""
+    """Bytes of parameters and gradients on one of the devices that hold the same, with what 2 and 3 gather."""
     several = int(group.devices) > 1
     params, trained = (shard_of(whole, group.devices, data_rank) for whole in (group.params, group.trained))
     return {
@@ -90,6 +86,5 @@ def zero_traffic(group: Held, weight: Term, gradient: Term, zero: int, micro_bat
 
 
 def all_reduced(elements: Term, devices: Term) -> Term:
-    """Elements that a device sends when so many are summed over devices: a reduce-scatter and an all-gather in a
-    ring."""
+    """Elements that a device sends when so many are summed: a reduce-scatter and an all-gather in a ring."""
     return 2 * ((devices - 1) * ((elements + (devices - 1)) // devices))

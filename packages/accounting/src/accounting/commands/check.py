@@ -34,7 +34,7 @@ def check(options: argparse.Namespace) -> Answer:
     for one in tensors:
         kinds.setdefault(kind(one, shape.num_layers, shape.tied_embeddings), []).append(one)
     counted = int(parameters(shape).total)
-    own = sum(one.elements * packed(one, settings) for one in kinds.get("parameters", []))
+    own = sum(one.elements * packed(one) for one in kinds.get("parameters", []))
     records: list[dict[str, Any]] = [
         {
             "name": name,
@@ -74,6 +74,6 @@ def kind(one: Stored, layers: int, tied: bool) -> str:
     return "parameters"
 
 
-def packed(one: Stored, settings: dict[str, Any]) -> int:
+def packed(one: Stored) -> int:
     """Weights in one element of a tensor: two of 4 bits in a byte of MXFP4's blocks."""
     return 2 if one.dtype == "U8" and one.name.endswith("_blocks") else 1

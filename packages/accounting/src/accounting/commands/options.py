@@ -81,8 +81,7 @@ ALONE = {
 
 
 def layout_of(options: argparse.Namespace) -> Layout | None:
-    """The devices to share the work, None for one that does it at once; ValueError for an option that would change
-    nothing, or devices that do not add up."""
+    """The devices to share the work, None for one; ValueError for options that change nothing or do not add up."""
     if all(getattr(options, name) == value for name, value in ALONE.items()):
         return None
     from accounting.cluster.layout import Layout  # a command of one device does not need it
@@ -110,8 +109,7 @@ def layout_of(options: argparse.Namespace) -> Layout | None:
 
 
 def energy_of(options: argparse.Namespace, device_hours: float) -> tuple[float, float | None] | None:
-    """Energy in kWh and carbon dioxide in kg of so many device hours; None without --watts, and the latter without
-    --carbon."""
+    """kWh and kg of carbon dioxide of so many device hours; None without --watts, the latter without --carbon."""
     for name in ("watts", "carbon"):
         value = getattr(options, name)
         if value is not None and not 0 < value < float("inf"):

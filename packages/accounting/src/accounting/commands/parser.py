@@ -78,10 +78,7 @@ def formatted(answer: Answer, options: argparse.Namespace) -> str:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one sentence and where to read on, not the whole usage.
-
-    It names a misspelled option, and not only the required one that is missing for it.
-    """
+    """A parser whose errors are one sentence, which names a misspelled option first, and where to read on."""
 
     def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
         names = self._option_string_actions
@@ -352,10 +349,7 @@ def _gigabytes(words: str) -> float:
 
 
 def _digits(words: str) -> str:
-    """1,000 and 1_000 as 1000; 1k, 1M, 1B and 1T as 1e3, 1e6, 1e9 and 1e12; 40% as 0.4.
-
-    A comma that is not before three digits is a mistake: read as a separator, 2,5 would be 25.
-    """
+    """1,000 and 1_000 as 1000; 1k, 1M, 1B, 1T; 40% as 0.4. Another comma is a mistake: 2,5 would be 25."""
     if "," in words and not re.fullmatch(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?\D?", words):
         raise argparse.ArgumentTypeError(
             f"expected a point before decimals and a comma before each three digits, got {words!r}: write 2.5 or 2,500"

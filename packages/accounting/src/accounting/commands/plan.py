@@ -100,9 +100,8 @@ def plan(options: argparse.Namespace) -> Answer:
     lines = [title, columns(table), *(details if options.explain else []), wrapped(note)]
     records = []
     for one in plans:
-        spent = energy_of(options, float(one.seconds) * count / 3600)
-        both = spent or (None, None)
-        records.append({**record(one), "energy kWh": both[0], "carbon dioxide kg": both[1]})
+        spent = energy_of(options, float(one.seconds) * count / 3600) or (None, None)
+        records.append({**record(one), "energy kWh": spent[0], "carbon dioxide kg": spent[1]})
     return Answer("\n".join(lines), records)
 
 

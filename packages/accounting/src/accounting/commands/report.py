@@ -86,10 +86,7 @@ def several(reports: dict[str, tuple[Section, ...]], *, explain: bool, binary: b
 
 
 def sections(question: Question, only: tuple[str, ...] = ()) -> tuple[Section, ...]:
-    """The tables of a report, or only those of these names; ValueError for a name that is none.
-
-    Of a whole report those that are not counted of the shape are left out, and the first table's note gives the reason.
-    """
+    """The tables of a report, or those of these names; what is not counted of the shape is left out with a note."""
     for name in only:
         named("table", name, TABLES)
     tables: list[Section] = []
@@ -194,8 +191,7 @@ def _cache(of: Question) -> list[Section]:
 
 
 def _devices(of: Question) -> list[Section]:
-    """Memory and traffic of the devices of a layout: of data parallelism alone, any of them; else the fullest, and each
-    stage."""
+    """Memory and traffic of any device of data parallelism alone; of other layouts the fullest, and each stage."""
     layout, shape = of.layout, of.shape
     if layout is None:
         return []

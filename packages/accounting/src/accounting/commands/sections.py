@@ -43,10 +43,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Section:
-    """Rows of one unit; `additive` if they are parts of their sum.
-
-    The note says under which convention they were counted, `moment` of which phase of a step they are.
-    """
+    """Rows of one unit; `additive`: parts of their sum; `note`: the convention; `moment`: the phase of a step."""
 
     title: str
     unit: type[Count]
@@ -118,8 +115,7 @@ def table(one: Section, *, binary: bool = False, explain: bool = False) -> str:
 
 
 def rounded(values: list[int], total: int, binary: bool) -> tuple[list[str], str]:
-    """Each value to three decimals with the prefix that suits the total; equal values look equal, so that a column may
-    miss its total by its last digit."""
+    """Each value to three decimals with the prefix of the total; equal ones look equal, and may miss the total."""
     base, prefixes = (1024, BINARY) if binary else (1000, DECIMAL)
     power = 0
     while total >= base ** (power + 1) and power < len(prefixes) - 1:

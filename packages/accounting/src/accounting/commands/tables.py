@@ -27,8 +27,7 @@ def columns(table: Sequence[tuple[str, ...]], align: str = "<") -> str:
 
 
 def listing(title: str, rows: Sequence[tuple[str, str, str]], *, explain: bool = False) -> str:
-    """(name, value, how it follows) under a title: names to the left, values to the right, how below where it is
-    wanted."""
+    """(name, value, how it follows) under a title: names to the left, values to the right, with explain how below."""
     table = columns([(name, value) for name, value, _ in rows], "<>").splitlines()
     lines = []
     for line, (_, _, how) in zip(table, rows, strict=True):
@@ -44,8 +43,7 @@ def wrapped(note: str) -> str:
 
 
 def formula_lines(formula: str, numbers: str = "", *, indent: int, label: str = "= ") -> list[str]:
-    """`= formula = numbers` on one line where it has room, else each from a line of its own, broken after an
-    operator."""
+    """`= formula = numbers` on one line if it has room, else each from a line of its own, broken after operators."""
     margin = " " * indent
     whole = f"{margin}{label}{formula}{f' = {numbers}' if numbers else ''}"
     if len(whole) <= FORMULA_WIDTH:

@@ -139,10 +139,7 @@ def windows(shape: TransformerShape) -> dict[AnyAttention, Term]:
 
 
 def score_flops(shape: TransformerShape, batch: Term, pairs: Pairs, *, absorbed: bool = False) -> dict[str, Term]:
-    """FLOPs of queries times keys, and of weights times values.
-
-    absorbed: latent attention over the latents themselves, as decoding computes it.
-    """
+    """FLOPs of queries · keys and weights · values; absorbed: over the latents, as decoding computes them."""
     n = Dimensions(shape)
     of_keys, of_values = [], []
     for attention, doubled in pairs.items():
@@ -161,8 +158,7 @@ def score_flops(shape: TransformerShape, batch: Term, pairs: Pairs, *, absorbed:
 
 
 def state_flops(shape: TransformerShape, tokens: Term) -> dict[str, Term]:
-    """FLOPs of each kind of state: those of the recurrence. Chunked kernels compute more, by their own choice of a
-    chunk."""
+    """FLOPs of each kind of state by its recurrence; chunked kernels compute more, by their choice of a chunk."""
     sums: dict[str, Term] = {}
     for mixer, layers in attention_groups(shape).items():
         if isinstance(mixer, Mixer) and mixer.flops:
@@ -216,8 +212,7 @@ def _forward(
 
 
 def backward_terms(shape: TransformerShape, forward: Mapping[str, int]) -> dict[str, int]:
-    """FLOPs of the backward pass by component: twice the forward's, of a frozen matrix once, as its weight has no
-    gradient."""
+    """FLOPs of the backward by component: twice the forward's, of a frozen matrix, without a gradient, once."""
     frozen = () if shape.lora_rank is None else ("projections", "ffn", "router", "head")
     return {name: term if name in frozen else 2 * term for name, term in forward.items()}
 

@@ -32,13 +32,7 @@ class Stack:
 
 @lru_cache(maxsize=64)  # a search over layouts needs the same stages again
 def stack(shape: TransformerShape) -> Stack:
-    """The layers of a shape by kind.
-
-    >>> from accounting import SHAPES
-    >>> layers = stack(SHAPES["deepseek-v3"])
-    >>> [(layers.names[kind], count) for kind, count in layers.counts.items()]
-    [('expert', 58), ('dense', 3)]
-    """
+    """The layers of a shape by kind, from the top."""
     layers, period = shape.num_layers, len(shape.leading) + len(shape.layers)
     if len(shape.matrix_kinds) == 1:
         ((kind, count),) = shape.matrix_kinds.items()
@@ -98,8 +92,7 @@ def attention_name(attention: AnyAttention) -> str:
 
 
 def attention_groups(shape: TransformerShape) -> dict[AnyAttention, Term]:
-    """Number of layers of each attention, where rotations make no difference either: they have no parameters; and of
-    each state, in place of attention or beside it."""
+    """Number of layers of each attention, whatever is rotated, and of each state in its place or beside it."""
     counts: dict[AnyAttention, int] = {}
     for attention, count in shape.attentions.items():
         key = attention

@@ -17,8 +17,7 @@ from accounting.units import FLOPs
 
 @dataclass(frozen=True)
 class Matmul:
-    """One matrix multiplication of every layer together; weights: elements that a token multiplies, all layers'
-    together."""
+    """One matrix multiplication of all layers together; weights: elements that a token multiplies in them."""
 
     name: str
     flops: Term
@@ -52,10 +51,7 @@ def matmul_flops(
 def matmuls(
     shape: TransformerShape, tokens: Term, batch: Term, pairs: Pairs, *, absorbed: bool = False
 ) -> list[Matmul]:
-    """The matrix multiplications over these tokens, and twice these pairs of a query and a key it sees.
-
-    absorbed: latent attention over the latents themselves, as decoding computes it.
-    """
+    """The matmuls over these tokens and twice these pairs; absorbed: latent attention over latents, as in decoding."""
     n = Dimensions(shape)
     projections: dict[str, Term] = {}
     for attention, layers in attention_groups(shape).items():

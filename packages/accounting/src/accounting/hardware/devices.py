@@ -72,10 +72,8 @@ class Device:
             return 1.0
         if self.matmul:
             return float(self.matmul) / float(self.peaks["bf16"])
-        parts = [one.attainable for one in DEVICES.values() if one.matmul and one.maker == self.maker]
-        if not parts:
-            parts = [one.attainable for one in DEVICES.values() if one.matmul]
-        return min(parts)
+        measured = [one for one in DEVICES.values() if one.matmul]
+        return min(one.attainable for one in [one for one in measured if one.maker == self.maker] or measured)
 
     def rate_in_words(self, dtype: str) -> str:
         """The rate that a utilisation is a part of."""

@@ -81,12 +81,5 @@ INTERCONNECTS: dict[str, Interconnect] = {row["name"]: _from_row(row) for row in
 
 
 def interconnect(device_name: str) -> Interconnect:
-    """Links of the devices of this name in their maker's server.
-
-    Raises:
-        KeyError: its server is not listed; the message names the listed ones.
-
-    >>> interconnect("h100").node_size
-    8
-    """
+    """Links of the devices of this name in their maker's server; KeyError with the listed ones for others."""
     return named("server with a known interconnect", device_name, INTERCONNECTS)

@@ -278,10 +278,7 @@ def _router(run: ForwardPass, ffn: FeedForward) -> Tensors:
 
 
 def _qk_norms(run: ForwardPass) -> Tensors:
-    """The statistics of each head, and copies of the heads before they are weighed.
-
-    What came in is saved with queries, keys and values, or as a copy in fp32.
-    """
+    """The statistics of each head, and copies of the heads before they are weighed; see _qkv for the inputs."""
     n, tokens = run.n, run.tokens
     copies = {"fused": 0, "composite": 2 if run.narrow else 1}[run.policy.norm_kernel]
     if copies and run.shape.lora_rank is not None:
@@ -293,8 +290,7 @@ def _qk_norms(run: ForwardPass) -> Tensors:
 
 
 def _attention_weights(run: ForwardPass) -> Tensors:
-    """The seq × seq weights of every head, those up to each block of queries and their sums, or a log-sum-exp of each
-    row."""
+    """The seq × seq weights of every head, those of blocks of queries, or a log-sum-exp of each row."""
     n, kernel = run.n, run.policy.attention_kernel
     if kernel == "blocks":
         scores = scores_in_blocks(int(run.seq))
@@ -363,8 +359,7 @@ def copies_of_heads(run: ForwardPass, kind: Kind) -> Tensors:
 
 
 def norm_tensors(run: ForwardPass, tokens: Term, width: Term) -> Tensors:
-    """Tensors that one norm saves: its input, raw or normalised, which nothing else saves, and fp32 statistics of each
-    position."""
+    """Tensors that one norm saves: its input, raw or normalised, and statistics of each position in fp32."""
     if run.shape.norm == "none":
         return []
     if run.shape.norm == "layernorm":  # without weights in fp32, as OLMo computes it

@@ -417,8 +417,7 @@ class Step:
         return [(3, queries), (1, run.tokens * n.d_model * run.act)]
 
     def embedding_backward(self, *, tied: bool) -> Moment:
-        """The end of the backward: the embedding's gradient is dense, and of one tied to a head here this is the
-        second."""
+        """The end of the backward: the embedding's gradient is dense, and a second one of a tied head here."""
         matrix, saved = self.embedding_matrix, items(Group.SAVED, self.shared)
         newest = matrix * self.weight
         if tied:  # the head's gradient is there already, and the sum of the two is a third tensor
@@ -466,8 +465,7 @@ class Step:
         return [*items(Group.THIS_BLOCK, components), *self._recomputed_input(kind)]
 
     def _recomputed_input(self, kind: Kind) -> list[Item]:
-        """The input of a block that is computed again, unless that saves it anyway, and not only something made of
-        it."""
+        """The input of a block that is computed again, unless the block saves it anyway."""
         checkpointing = self.policy.activation_checkpointing
         if checkpointing == "operators":  # values and gate are those that are computed with again
             saved = saved_by_block(self.run, kind)

@@ -77,11 +77,7 @@ def tables(run: ForwardPass) -> Tensors:
 
 
 def masks(run: ForwardPass, layers: dict[Kind, Term], block: Kind | None) -> Tensors:
-    """Masks of the scores in so many layers of each kind, and in the block in its backward: made for each
-    sequence, and kept for layers that are computed again.
-
-    Layers with a window have one of their own, and so have Llama 4's rotated layers, which see a chunk.
-    """
+    """Masks of the scores, one for each window, that layers computed again keep, and the block in its backward has."""
     shape, policy = run.shape, run.policy
     if policy.attention_kernel != "eager" or policy.activation_checkpointing == "none":
         return []
@@ -115,8 +111,7 @@ def _value_width(run: ForwardPass, kind: Kind) -> Term:
 
 
 def _latents(run: ForwardPass, latent: LatentAttention) -> Tensors:
-    """The latents before and after their norms; the part of the keys that is rotated lies beside that of keys and
-    values."""
+    """The latents before and after their norms; the rotated part of the keys lies beside that of keys and values."""
     m, between, act = LatentDimensions(latent), run.between, run.act
     saved: Tensors = []
     if latent.q_rank is not None:
@@ -160,8 +155,7 @@ def entering(run: ForwardPass, kind: Kind) -> Tensors:
 
 
 def _eager(run: ForwardPass, kind: Kind) -> Tensors:
-    """Queries, keys and values as explicit matrix multiplications keep them: keys and values of every query head, and
-    with several sequences values in a row."""
+    """Queries, keys and values of explicit matmuls: of every query head, and of several sequences values in a row."""
     shape, n, tokens, act = run.shape, run.n, run.tokens, run.act
     one = int(run.batch) == 1
     if isinstance(kind.attention, LatentAttention):

@@ -59,8 +59,7 @@ def shape_of_family(family: str, config: Mapping[str, Any]) -> TransformerShape:
 
 
 def _listed_layers(family: str, values: dict[str, Any]) -> dict[str, Any]:
-    """The settings with the layers of Nemotron-H as a list, which decides how many there are; a list of equal widths
-    (Gemma 3n) as one width."""
+    """Settings of Nemotron-H with its layers as a list, and of Gemma 3n with a list of equal widths as one width."""
     widths = values.get("intermediate_size")
     if isinstance(widths, list) and widths and all(width == widths[0] for width in widths):
         values["intermediate_size"] = widths[0]

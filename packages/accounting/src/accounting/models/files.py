@@ -19,8 +19,7 @@ _FREE = ("norm_eps", "norm_placement", "logit_softcap")  # settings of lm that c
 
 
 def find(name: str) -> TransformerShape:
-    """The shape of a known name, a config.json, a config.toml, a folder with one of them in it, or owner/name on the
-    Hugging Face Hub."""
+    """The shape of a name, a config.json, a config.toml, a folder with one of them, or owner/name on the Hub."""
     if name.lower() in SHAPES:
         return SHAPES[name.lower()]
     path = _file(name)
@@ -47,7 +46,7 @@ def find(name: str) -> TransformerShape:
 def _hub_config(name: str) -> dict[str, Any]:
     from accounting.models import hub
 
-    return hub.config(name)
+    return parsed(hub.contents(name), f"the config.json of {name}")
 
 
 def _file(name: str) -> str:
@@ -62,15 +61,20 @@ def from_huggingface(path: str) -> TransformerShape:
 
 
 def _contents(path: str) -> dict[str, Any]:
+    with open(path, "rb") as file:
+        return parsed(file.read(), path)
+
+
+def parsed(contents: bytes, name: str) -> dict[str, Any]:
+    """The settings in the contents of a config.json; ValueError with its name for anything else."""
     import json
 
-    with open(path, encoding="utf-8") as file:
-        try:
-            config = json.load(file)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{path} is not JSON: {error}") from None
+    try:
+        config = json.loads(contents)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{name} is not JSON: {error}") from None
     if not isinstance(config, dict):
-        raise ValueError(f"{path} holds {type(config).__name__}, and a config.json holds an object")
+        raise ValueError(f"{name} holds {type(config).__name__}, and a config.json holds an object")
     return config
 
 
@@ -80,8 +84,7 @@ def text_settings(folder: str) -> dict[str, Any]:
 
 
 def not_counted(name: str) -> list[str]:
-    """Settings of the config.json of this name, if it is one, whose parameters are not in the shape: other towers, and
-    layers that predict further tokens."""
+    """Settings of a config.json whose parameters are not in the shape: towers, and layers for further tokens."""
     path = _file(name)
     if not name or name.lower() in SHAPES or path.endswith((".toml", ".gguf")):
         return []

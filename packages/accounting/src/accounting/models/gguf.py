@@ -69,10 +69,7 @@ def compute_buffer(shape: TransformerShape, context: int, micro_batch: int = 512
     """Bytes in which llama.cpp computes a micro-batch on one device; None for a model unlike Llama.
 
     Its allocator goes through the graph once and gives each tensor the smallest gap between those that live, or the
-    end (ggml-alloc.c). Its contexts are of whole 256 positions.
-
-    Args:
-        flash: attention without score matrices, llama.cpp's default.
+    end (ggml-alloc.c). Contexts are of whole 256 positions; flash: attention without score matrices, the default.
     """
     if not shape.plain or shape.most_experts > 1 or shape.post_norm or shape.ffn != "swiglu":
         return None

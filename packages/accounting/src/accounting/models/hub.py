@@ -2,39 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-from typing import Any
 
 NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 SECONDS = 20  # to wait for an answer
 MOST = 16 << 20  # bytes of a config.json
 
 
-def config(name: str) -> dict[str, Any]:
+def contents(name: str) -> bytes:
     """The contents of the config.json of owner/name.
 
     HF_HOME and HF_HUB_CACHE name the cache, HF_ENDPOINT the server, HF_TOKEN a token for models that need one, and with
-    HF_HUB_OFFLINE the cache alone is looked at: as huggingface_hub reads them.
-
-    Raises:
-        OSError: no such model, one that needs a token, or no network; the message says which.
+    HF_HUB_OFFLINE the cache alone is looked at: as huggingface_hub reads them. OSError: no such model, one that needs a
+    token, or no network.
     """
-    text = _cached(name)
-    if text is None:
-        text = _fetched(name)
-    try:
-        contents = json.loads(text)
-    except ValueError as error:
-        raise ValueError(f"the config.json of {name} is not JSON: {error}") from None
-    if not isinstance(contents, dict):
-        raise ValueError(f"the config.json of {name} holds {type(contents).__name__}, and it should hold an object")
-    return contents
+    return _cached(name) or _fetched(name)
 
 
-def _cached(name: str) -> str | None:
-    """The text of the newest file in the cache, None if there is none."""
+def _cached(name: str) -> bytes | None:
+    """The contents of the newest file in the cache, None if there is none."""
     home = os.environ.get("HF_HOME") or os.path.join(os.path.expanduser("~"), ".cache", "huggingface")
     cache = os.environ.get("HF_HUB_CACHE") or os.path.join(home, "hub")
     folder = os.path.join(cache, "models--" + name.replace("/", "--"), "snapshots")
@@ -44,11 +31,11 @@ def _cached(name: str) -> str | None:
     files = sorted(filter(os.path.exists, files), key=os.path.getmtime)
     if not files:
         return None
-    with open(files[-1], encoding="utf-8") as file:
+    with open(files[-1], "rb") as file:
         return file.read()
 
 
-def _fetched(name: str) -> str:
+def _fetched(name: str) -> bytes:
     from urllib.error import HTTPError, URLError
     from urllib.request import Request, urlopen
 
@@ -75,4 +62,4 @@ def _fetched(name: str) -> str:
         raise OSError(f"{endpoint} cannot be reached for {name} ({cause}): {remedy}") from None
     if len(data) > MOST:
         raise ValueError(f"the config.json of {name} is larger than {MOST:,} bytes: {remedy}")
-    return data.decode("utf-8", "replace")
+    return data

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
+from math import prod
 
 MOST = 100_000_000  # bytes of a header, as the safetensors library has it
 
@@ -21,19 +22,11 @@ class Stored:
     @property
     def elements(self) -> int:
         """Number of its elements."""
-        count = 1
-        for side in self.shape:
-            count *= side
-        return count
+        return prod(self.shape)
 
 
 def stored(folder: str) -> list[Stored]:
-    """The tensors of all safetensors files of a folder, by name.
-
-    Raises:
-        FileNotFoundError: there is none.
-        ValueError: a header is no header, or two files have a tensor of one name.
-    """
+    """The tensors of all safetensors files of a folder, by name; FileNotFoundError, ValueError for broken ones."""
     files = sorted(name for name in os.listdir(folder) if name.endswith(".safetensors"))
     if not files:
         raise FileNotFoundError(f"{folder} has no file that ends in .safetensors: give the folder of a model")

@@ -380,7 +380,7 @@ last = $eq(place.stage, $sub(layout.pipeline, 1n));
 if ($true(place.stage)) {
 run.shared.$delete(Component.TOKEN_IDS);
 }
-state = _state(run, shape, layout, place);
+state = _state(policy, shape, layout, place);
 [always, besides] = $tuple([list(state.values()), ($true(policy.overhead_bytes) ? [overhead(policy)] : [])]);
 moments = [...($true(last) ? run.losses() : []), ...run.blocks()];
 if (($eq(place.stage, 0n) && !$true(run.frozen))) {
@@ -402,7 +402,7 @@ let mine, most, peak, place, seen;
 seen = set();
 most = null;
 for (place of places(layout)) {
-mine = $tuple([place.stage, shard(shape, layout, place)]);
+mine = $tuple([$add(min(getattr(place, "stage"), 1n), $eq(place.stage, $sub(layout.pipeline, 1n))), shard(shape, layout, place)]);
 if ($in(mine, seen)) {
 continue;
 }
@@ -441,15 +441,16 @@ shards = ($true(layout.sequence_parallel) ? layout.tensor : 1n);
 return ForwardPass(mine, batch_size, shape.sequence(seq_len), accumulating, shards, getattr(layout, "context"));
 });
 let _state;
-_state = $def("_state", "run shape layout place", [], function (run, shape, layout, place) {
-let at, each, layers, one, part, policy, rank, size, sizes, states, whole;
+_state = $def("_state", "policy shape layout place", [], function (policy, shape, layout, place) {
+let at, each, gradient, layers, mine, one, part, rank, size, sizes, states, weight, whole;
 
-[policy, states] = $tuple([run.policy, Term(0n)]);
+[states, mine] = $tuple([Term(0n), shard(shape, layout, place)]);
+[weight, gradient] = $tuple([Symbol("weight_bytes", getattr(policy.bytes, "weights")), Symbol("gradient_bytes", getattr(policy, "gradient_bytes"))]);
 sizes = dict([]);
-[rank, layers] = $tuple([place.data_rank, run.shape.num_layers]);
+[rank, layers] = $tuple([place.data_rank, mine.num_layers]);
 for (one of replicated(shape, layout, place)) {
 at = $mod(rank, int(getattr(one, "devices")));
-for ([part, size] of sharded_bytes(one, getattr(run, "weight"), getattr(run.run, "gradient"), getattr(layout, "zero"), layers, at).items()) {
+for ([part, size] of sharded_bytes(one, weight, gradient, getattr(layout, "zero"), layers, at).items()) {
 $set(sizes, part, ($in(part, sizes) ? $add($item(sizes, part), size) : size));
 }
 if ($in(policy.optimizer, MOMENTS)) {
@@ -462,7 +463,7 @@ if ($notin(policy.optimizer, MOMENTS)) {
 if ($gt(layout.expert, 1n)) {
 throw ValueError(("" + "optimizer " + $format(repr(policy.optimizer), "") + " is not counted where experts are shared: use adamw or sgd"));
 }
-whole = added((function* ($first) { for (const [, term] of $first) yield term; })(optimizer_state(getattr(run, "shape"), {__proto__: $k, policy: policy}).terms));
+whole = added((function* ($first) { for (const [, term] of $first) yield term; })(optimizer_state(mine, {__proto__: $k, policy: policy}).terms));
 states = ($true(layout.zero) ? shard_of(whole, Symbol("dp", getattr(layout, "replicas")), rank) : whole);
 }
 $set(sizes, Part.OPTIMIZER_STATE, states);
@@ -1749,16 +1750,12 @@ $c.counts = cached_property($def("counts", "self", [], function (self) {
 return self.counts_below(getattr(self, "num_layers"));
 }));
 $c.counts_below = $def("counts_below", "self depth", [], function (self, depth) {
-let counts, kind, kinds, leading, pattern, periods, rest, times;
+let counts, leading, parts, pattern, periods, rest;
 
 [leading, pattern] = self._resolved;
 [periods, rest] = divmod(max(0n, $sub(depth, len(leading))), len(pattern));
-counts = dict([]);
-for ([kinds, times] of $tuple([$tuple([$slice(leading, null, depth), 1n]), $tuple([pattern, periods]), $tuple([$slice(pattern, null, rest), 1n])])) {
-for (kind of kinds) {
-$set(counts, kind, $add(counts.get(kind, 0n), times));
-}
-}
+parts = $tuple([$tuple([$slice(leading, null, depth), 1n]), $tuple([pattern, periods]), $tuple([$slice(pattern, null, rest), 1n])]);
+counts = _sums((function* ($first) { for (const [kinds, times] of $first) for (const kind of kinds) yield $tuple([kind, times]); })(parts));
 return dict((function* ($first) { for (const [kind, count] of $first) if ($true(count)) yield [kind, count]; })(counts.items()));
 });
 $c.between = $def("between", "self first after", [], function (self, first, after) {
@@ -4358,7 +4355,7 @@ throw ValueError(("" + $format(self.name, "") + " has no known bandwidth: give o
 return self.bandwidth;
 }));
 $c.attainable = property($def("attainable", "self", [], function (self) {
-let parts;
+let measured;
 
 if ($true(self.measured)) {
 return 1.0;
@@ -4366,11 +4363,8 @@ return 1.0;
 if ($true(self.matmul)) {
 return $div(float(getattr(self, "matmul")), float($item(self.peaks, "bf16")));
 }
-parts = [...(function* ($first) { for (const one of $first) if (($true(one.matmul) && $eq(one.maker, self.maker))) yield one.attainable; })(DEVICES.values())];
-if (!$true(parts)) {
-parts = [...(function* ($first) { for (const one of $first) if ($true(one.matmul)) yield one.attainable; })(DEVICES.values())];
-}
-return min(parts);
+measured = [...(function* ($first) { for (const one of $first) if ($true(one.matmul)) yield one; })(DEVICES.values())];
+return min((function* ($first) { for (const one of $first) yield one.attainable; })($or([...(function* ($first) { for (const one of $first) if ($eq(one.maker, self.maker)) yield one; })(measured)], () => measured)));
 }));
 $c.rate_in_words = $def("rate_in_words", "self dtype", [], function (self, dtype) {
 let rate;
@@ -5256,7 +5250,7 @@ return min(1.0, getattr(device, "attainable"));
 });
 let _stage_time;
 _stage_time = $def("_stage_time", "place shape layout device interconnect batch_size seq_len policy pairs efficiency kernel", [], function (place, shape, layout, device, interconnect, batch_size, seq_len, policy, pairs, efficiency, kernel) {
-let again, both, copies, elementwise, every, expert, ffn, flops, forward, fp8, group, groups, head, in_node, inside, link, link_bytes, matmul, members, memory, memory_time, micro_batches, network, network_bytes, number, one, outside, peak, recomputed, repeated, rings, scores, seconds, sent, size, slowed, split, stride, trained, weights, whole, width;
+let _, again, both, copies, elementwise, every, expert, ffn, flops, forward, fp8, group, groups, head, in_node, inside, link, link_bytes, matmul, members, memory, memory_time, micro_batches, network, network_bytes, number, one, outside, peak, recomputed, repeated, rings, scores, seconds, sent, size, slowed, split, stride, trained, weights, whole, width;
 
 fp8 = $eq(policy.precision, "fp8");
 if ($true(fp8)) {
@@ -5308,7 +5302,7 @@ $set(seconds, group, $add($item(seconds, group), $mul(rings, interconnect.latenc
 }
 matmul = $div($add($add(both, recomputed), slowed), $mul(peak, efficiency));
 whole = replace(policy, {__proto__: $k, activation_checkpointing: "none"});
-[inside, outside] = _saved_bytes(shape, split, place, batch_size, seq_len, whole);
+[inside, outside, ] = saved_bytes(shape, split, place, batch_size, seq_len, whole);
 elementwise = $add($mul(inside, ($gt(shape.most_experts, 1n) ? EXPERT_PASSES : PASSES)), $mul(outside, PASSES));
 if ($eq(policy.activation_checkpointing, "full")) {
 elementwise = $mul(elementwise, $add(1n, RECOMPUTED_PASSES));
@@ -5336,29 +5330,31 @@ nodes = $neg($floordiv($neg(devices), in_node));
 reached = $mul($sub(nodes, 1n), $sub(1n, $pow($sub(1n, $div(1n, nodes)), experts)));
 return round($div($mul(sent, reached), $div($mul(experts, $sub(devices, 1n)), devices)));
 });
-let _saved_bytes;
-_saved_bytes = lru_cache({__proto__: $k, maxsize: $shl(1n, 12n)})($def("_saved_bytes", "shape layout place batch_size seq_len policy", [], function (shape, layout, place, batch_size, seq_len, policy) {
-let component, components, inside, outside, run, saved, size, tensors;
+let saved_bytes;
+saved_bytes = lru_cache({__proto__: $k, maxsize: $shl(1n, 12n)})($def("saved_bytes", "shape layout place batch_size seq_len policy", [], function (shape, layout, place, batch_size, seq_len, policy) {
+let component, components, inside, outside, routers, run, saved, size, tensors;
 
 run = device_forward_pass(shape, layout, place, batch_size, seq_len, policy);
 components = [saved_by_layers(run, getattr(run.stack, "counts"))];
 if ($eq(place.stage, $sub(layout.pipeline, 1n))) {
 components.append(head_tensors(run));
 }
-inside = 0n;outside = inside;
+inside = 0n;outside = inside;routers = inside;
 for (saved of components) {
 for ([component, tensors] of saved.items()) {
 size = int(total_bytes(tensors));
 if ($in(component, $tuple([Component.FFN_HIDDEN, Component.SHARED_FFN_HIDDEN]))) {
 inside = $add(inside, size);
 } else {
-if (($isnot(component, Component.ROUTER) || $eq(shape.most_experts, 1n))) {
+if (($is(component, Component.ROUTER) && $gt(shape.most_experts, 1n))) {
+routers = $add(routers, size);
+} else {
 outside = $add(outside, size);
 }
 }
 }
 }
-return $tuple([inside, outside]);
+return $tuple([inside, outside, routers]);
 }));
 let _traffic;
 _traffic = lru_cache({__proto__: $k, maxsize: $shl(1n, 12n)})($def("_traffic", "shape layout place batch_size seq_len policy", [], function (shape, layout, place, batch_size, seq_len, policy) {
@@ -5393,7 +5389,7 @@ weight = policy.bytes.weights;
 each = $add($add($add($mul($mul(2n, 2n), policy.moment_bytes), weight), $mul(2n, weight)), ($true(policy.bytes.master_weights) ? 8n : 0n));
 return $mul(share, each);
 });
-return {FLASH2, FLASH3, PASSES, HIDDEN, FP8, EXPERT_PASSES, EXPERT_WIDTH, KERNELS, FLASH3_DEVICES, OF_A_MICRO_BATCH, RECOMPUTED_PASSES, StepTime, step_time, _micro_batch, matmul_efficiency, _stage_time, _shares, _between_nodes, _saved_bytes, _traffic, _flops, attention_kernel, _optimizer_bytes};
+return {FLASH2, FLASH3, PASSES, HIDDEN, FP8, EXPERT_PASSES, EXPERT_WIDTH, KERNELS, FLASH3_DEVICES, OF_A_MICRO_BATCH, RECOMPUTED_PASSES, StepTime, step_time, _micro_batch, matmul_efficiency, _stage_time, _shares, _between_nodes, saved_bytes, _traffic, _flops, attention_kernel, _optimizer_bytes};
 };
 $modules["accounting.cluster.traffic"] = () => {
 const Breakdown = $load("accounting.breakdown").Breakdown;

@@ -107,10 +107,7 @@ def _least(make: Callable[[int], TransformerShape], layout: Layout | None) -> in
 
 @dataclass(frozen=True)
 class Line:
-    """peak = slope · batch + intercept, in bytes: exact from batch `first` on, where `phase` is the peak.
-
-    per_sequence and fixed are what slope and intercept are made of, with their formulas.
-    """
+    """peak = slope · batch + intercept in bytes, exact from batch `first` on, where `phase` is the peak."""
 
     slope: Bytes
     intercept: Bytes
@@ -164,10 +161,7 @@ def peak_bytes(
 
 
 def largest(fits: Callable[[int], bool], guess: int = 1, least: int = 1) -> int:
-    """The largest n of at least `least` that fits, least - 1 if none does; `fits` must turn false once and for all.
-
-    A good guess makes it quick, a bad one only slow.
-    """
+    """The largest n of at least `least` that fits, else least - 1; `fits` turns false once. A good guess is quick."""
     low, high = least - 1, max(least, guess)
     while fits(high):
         low, high = high, high + 1 if high == guess else 2 * high

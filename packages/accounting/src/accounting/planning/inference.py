@@ -368,10 +368,7 @@ def _shares(shape: TransformerShape, devices: int) -> set[TransformerShape]:
 
 
 def arithmetic_dtype(device: Device, weights: str) -> str:
-    """The format that is multiplied: quantised weights are expanded to 16 bits first, where the device has them.
-
-    A device without a rate for fp32 multiplies it in bf16, as a TPU does.
-    """
+    """The format that is multiplied: quantised weights and fp32 without a rate of its own are in 16 bits."""
     formats = (weights,) if weights in ("fp32", "fp16", "fp8") else ("bf16", "fp16", "fp32")
     return next((one for one in (*formats, "fp32", "bf16", "fp16") if one in device.peaks), formats[0])
 

@@ -15,14 +15,14 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from accounting.checks import instance, positive
-from accounting.cluster.device import device_parameters
+from accounting.cluster.device import device_parameters, plain
 from accounting.cluster.layout import Layout, Place
-from accounting.cluster.memory import fullest
+from accounting.cluster.memory import fullest, state_bytes
 from accounting.counting.flops import training_flops
 from accounting.hardware.devices import Device
 from accounting.hardware.interconnect import Interconnect, interconnect
 from accounting.planning.accuracy import Accuracy, accuracy
-from accounting.planning.step_time import StepTime, step_time
+from accounting.planning.step_time import StepTime, saved_bytes, step_time
 from accounting.policy import DEFAULT, Policy
 from accounting.shape import TransformerShape
 from accounting.units import Bytes, Seconds, Tokens
@@ -150,6 +150,8 @@ def plan(
     for seconds, layout, micro_batch, chosen, step in timed:
         if (layout, micro_batch) in fitting:
             continue
+        if least_memory(shape, layout, micro_batch, length, chosen) > limit:
+            continue
         memory = _memory(shape, layout, micro_batch, length, chosen, limit)
         if memory > limit:
             continue
@@ -177,13 +179,24 @@ def plan(
     return plans
 
 
+def least_memory(shape: TransformerShape, layout: Layout, micro_batch: int, length: int, policy: Policy) -> int:
+    """Bytes that the first stage has at least, without its phases: when the last block's backward begins, the state
+    and what the micro-batches in flight have saved; with "full" checkpointing the state alone."""
+    narrow = replace(policy, precision="bf16") if policy.precision == "fp8" else policy
+    whole = replace(narrow, activation_checkpointing="none")  # which does not change the state
+    state = state_bytes(shape, replace(layout, micro_batches=1), whole)
+    if policy.activation_checkpointing == "full":
+        return state
+    return state + layout.in_flight(0) * sum(saved_bytes(shape, plain(layout), Place(), micro_batch, length, narrow))
+
+
 def _memory(shape: TransformerShape, layout: Layout, micro_batch: int, length: int, policy: Policy, limit: int) -> int:
     """Bytes on the fullest device, or on one above the limit; in fp8 those of bf16 and two fp8 copies of each matrix,
     an upper bound: what is saved in fp8 in place of bf16 is not taken off."""
     if policy.precision != "fp8":
         return int(fullest(shape, layout, micro_batch, length, policy=policy, limit=limit).total)
-    plain = replace(policy, precision="bf16")
-    memory = int(fullest(shape, layout, micro_batch, length, policy=plain, limit=limit).total)
+    narrow = replace(policy, precision="bf16")
+    memory = int(fullest(shape, layout, micro_batch, length, policy=narrow, limit=limit).total)
     stages = (device_parameters(shape, layout, Place(stage)) for stage in {0, layout.pipeline - 1})
     return memory + max(2 * (int(one["attention"]) + int(one["ffn"])) for one in stages)
 
@@ -191,8 +204,7 @@ def _memory(shape: TransformerShape, layout: Layout, micro_batch: int, length: i
 def candidates(
     shape: TransformerShape, devices: int, sequences: int, length: int, node_size: int
 ) -> Iterator[tuple[Layout, int]]:
-    """Every layout that fills the devices, with every micro-batch size that divides a replica's share of the
-    sequences."""
+    """Every layout that fills the devices, with every micro-batch size that divides a replica's sequences."""
     widths = [shape.num_heads, *(size or 0 for ffn in shape.ffns for size in (ffn.d_ff, ffn.shared_d_ff))]
     for tensor in divisors(devices):
         if tensor > node_size or any(width % tensor for width in widths):

@@ -15,8 +15,7 @@ from accounting.units import FLOPs, Parameters, Tokens
 
 @dataclass(frozen=True)
 class Law:
-    """N = size · (C / compute)^exponent, or the minimum of loss E + A/N^alpha + B/D^beta at 6·N·D = C where it is
-    fitted."""
+    """N = size · (C / compute)^exponent, or the minimum of a fitted loss E + A/N^alpha + B/D^beta at 6·N·D = C."""
 
     paper: str
     range: tuple[float, float]  # parameters of the smallest and largest run behind the law
@@ -28,6 +27,7 @@ class Law:
 
 
 _HOFFMANN = "Hoffmann et al. 2022, Training Compute-Optimal Large Language Models"
+_RUNS = ((70e6, 16e9), (5e9, 500e9))  # parameters and tokens of Hoffmann's
 LAWS = {
     "kaplan": Law(
         "Kaplan et al. 2020, Scaling Laws for Neural Language Models, table 6: 1.3e9 · (C in PF-days)^0.73, where C "
@@ -39,31 +39,17 @@ LAWS = {
         exponent=0.73,
     ),
     "hoffmann-1": Law(
-        f"{_HOFFMANN}, approach 1: exponent 0.50 through 67e9 at 5.76e23 (table 3)",
-        (70e6, 16e9),
-        (5e9, 500e9),
-        compute=5.76e23,
-        size=67e9,
-        exponent=0.50,
+        f"{_HOFFMANN}, approach 1: exponent 0.50 through 67e9 at 5.76e23 (table 3)", *_RUNS, 5.76e23, 67e9, 0.50
     ),
     "hoffmann-2": Law(
-        f"{_HOFFMANN}, approach 2: exponent 0.49 through 67e9 at 6.88e23 (table A3)",
-        (70e6, 16e9),
-        (5e9, 500e9),
-        compute=6.88e23,
-        size=67e9,
-        exponent=0.49,
+        f"{_HOFFMANN}, approach 2: exponent 0.49 through 67e9 at 6.88e23 (table A3)", *_RUNS, 6.88e23, 67e9, 0.49
     ),
     "hoffmann-3": Law(
-        f"{_HOFFMANN}, approach 3, coefficients as published",
-        (70e6, 16e9),
-        (5e9, 500e9),
-        surface=(1.69, 406.4, 410.7, 0.34, 0.28),
+        f"{_HOFFMANN}, approach 3, coefficients as published", *_RUNS, surface=(1.69, 406.4, 410.7, 0.34, 0.28)
     ),
     "besiroglu": Law(
         "Besiroglu et al. 2024, Chinchilla Scaling: A replication attempt",
-        (70e6, 16e9),
-        (5e9, 500e9),
+        *_RUNS,
         surface=(1.8172, 482.01, 2085.43, 0.3478, 0.3658),
     ),
 }

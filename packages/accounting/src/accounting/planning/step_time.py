@@ -179,8 +179,7 @@ def _stage_time(
     efficiency: float,
     kernel: str,
 ) -> StepTime:
-    """Seconds of one micro-batch on a stage, its traffic with the next stage as `bubble`; of a step for all data and
-    the optimizer."""
+    """Seconds of one micro-batch on a stage, its traffic with the next as `bubble`; data and optimizer of a step."""
     fp8 = policy.precision == "fp8"
     if fp8:  # the rest of the step, and what is sent, is that of bf16
         policy = replace(policy, precision="bf16")
@@ -239,7 +238,7 @@ def _stage_time(
 
     matmul = (both + recomputed + slowed) / (peak * efficiency)
     whole = replace(policy, activation_checkpointing="none")  # what is computed again is passed over all the same
-    inside, outside = _saved_bytes(shape, split, place, batch_size, seq_len, whole)
+    inside, outside, _ = saved_bytes(shape, split, place, batch_size, seq_len, whole)
     elementwise = inside * (EXPERT_PASSES if shape.most_experts > 1 else PASSES) + outside * PASSES
     if policy.activation_checkpointing == "full":
         elementwise *= 1 + RECOMPUTED_PASSES
@@ -281,24 +280,27 @@ def _between_nodes(sent: int, devices: int, in_node: int, experts: int) -> int:
 
 
 @lru_cache(maxsize=1 << 12)  # layouts of a plan differ in ZeRO stage and checkpointing, which do not change it
-def _saved_bytes(
+def saved_bytes(
     shape: TransformerShape, layout: Layout, place: Place, batch_size: int, seq_len: int | None, policy: Policy
-) -> tuple[int, int]:
-    """Bytes of the tensors that elementwise work on a micro-batch passes over: inside feed-forward layers, and the
-    others."""
+) -> tuple[int, int, int]:
+    """Bytes of tensors that a micro-batch saves: in feed-forward layers, others, and of the routers of experts."""
     run = device_forward_pass(shape, layout, place, batch_size, seq_len, policy)
     components = [saved_by_layers(run, run.stack.counts)]
     if place.stage == layout.pipeline - 1:
         components.append(head_tensors(run))
-    inside = outside = 0
+    inside = outside = routers = 0
     for saved in components:
         for component, tensors in saved.items():
             size = int(total_bytes(tensors))
             if component in (Component.FFN_HIDDEN, Component.SHARED_FFN_HIDDEN):
                 inside += size
-            elif component is not Component.ROUTER or shape.most_experts == 1:
+            elif (
+                component is Component.ROUTER and shape.most_experts > 1
+            ):  # elementwise work on these is in that of feed-forward layers
+                routers += size
+            else:
                 outside += size
-    return inside, outside
+    return inside, outside, routers
 
 
 @lru_cache(maxsize=1 << 12)
