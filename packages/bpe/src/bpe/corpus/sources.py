@@ -67,8 +67,7 @@ Stream = Iterator[compressed.TextBlock]  # a text with one block in memory at a 
 class LargeFile:
     """A file that is one text, read a block at a time as a stream is, or anywhere by read().
 
-    Attributes:
-        size: Its bytes when it was opened. Bytes that are appended later are not read.
+    size: its bytes when it was opened; bytes that are appended later are not read.
     """
 
     def __init__(self, file: Any, size: int) -> None:

@@ -23,8 +23,7 @@ TieBreak = Literal["bytes", "huggingface", "ids"]
 class Convention:
     """A convention by its name: "bytes" or "ids". The alphabet is the bytes in order; a special token of a byte is it.
 
-    Attributes:
-        by_bytes: Ties go to the greatest (left bytes, right bytes); else to the smallest pair of symbols.
+    by_bytes: ties go to the greatest (left bytes, right bytes); else to the smallest pair of symbols.
     """
 
     def __init__(self, name: TieBreak) -> None:

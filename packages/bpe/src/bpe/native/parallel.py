@@ -49,10 +49,7 @@ def _read(*path: str) -> str:
 
 
 def threads_for(num_threads: int | None) -> int:
-    """Return the threads of a call: num_threads, at most one for each processor; all processors for None.
-
-    TypeError, ValueError: As whole().
-    """
+    """Return the threads of a call: num_threads, at most one for each processor; all for None. Errors as whole()."""
     return available_cpus() if num_threads is None else min(whole("num_threads", num_threads), available_cpus())
 
 
@@ -108,10 +105,7 @@ def run_together(work: Callable[[], None], threads: int) -> None:
 
 
 def map_in_threads(work: Callable[[Item], Result], batch: Iterable[Item], num_threads: int | None) -> list[Result]:
-    """work() of each item, in order, in threads_for(num_threads) threads, this one among them.
-
-    An error ends it, and is raised. ValueError for num_threads below 1.
-    """
+    """work() of each item, in order, in threads_for(num_threads) threads, this one among them; an error ends it."""
     items = list(batch)
     threads = min(threads_for(num_threads), len(items))
     if threads <= 1:
