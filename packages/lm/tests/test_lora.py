@@ -304,6 +304,7 @@ def test_a_base_in_4_bits_takes_the_memory_that_accounting_counts():
 def test_a_run_trains_adapters_beside_4_bits(data, base, tmp_path):
     result = assert_continues(data, tmp_path, adapting(base, lora_base="nf4", optimizer="muon"))
     saved = checkpoint.load(tmp_path / "whole" / "checkpoints")
+    assert len(lm.generate(result.model, [1, 2], max_new_tokens=4)) >= 4
     assert not any(name.endswith(("qkv.weight", "down.weight")) for name in saved.model)
     rounded = nf4.quantize(checkpoint.load(base / "checkpoints").model["blocks.0.ffn.down.weight"])
     for name, tensor in zip(nf4.STORED, rounded, strict=True):
