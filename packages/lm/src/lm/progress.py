@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from typing import Any
 
 from tqdm import tqdm
 
 LOG_INTERVAL = 30.0  # seconds between two lines of a log
+# tqdm's own lock has a semaphore of the system, which a process that SIGTERM ends would leave behind.
+tqdm.set_lock(threading.RLock())
 
 
 def progress_bar(description: str, total: int | None, unit: str, *, initial: int = 0, **options: Any) -> tqdm[Any]:

@@ -54,14 +54,6 @@ ROWS = {
 CORPORA |= {name: Corpus(repo, train, command=command) for name, (repo, train, command) in ROWS.items()}
 
 
-@dataclass(frozen=True)
-class CorpusFile:
-    """A file of a corpus."""
-
-    file: HubFile
-    split: str  # "train", "heldout", "hash" (each document by its hash) or "tail" (its end is held out)
-
-
 def corpus(name: str) -> Corpus:
     """The corpus of that name. ValueError: there is none."""
     if name not in CORPORA:
@@ -69,7 +61,7 @@ def corpus(name: str) -> Corpus:
     return CORPORA[name]
 
 
-def corpus_files(name: str, *, limit: int | None = None) -> list[CorpusFile]:
+def corpus_files(name: str, *, limit: int | None = None) -> list[HubFile]:
     """List the files of a corpus, the held-out ones first, at its newest commit.
 
     limit: bytes of training text. The files after those that hold as many are left out; of the held-out ones, those
@@ -77,16 +69,15 @@ def corpus_files(name: str, *, limit: int | None = None) -> list[CorpusFile]:
     """
     source = corpus(name)
     if source.url:
-        return [CorpusFile(HubFile("", "", source.url), "tail")]
-    commit = dataset_commit(source.repo)
-    files: list[CorpusFile] = []
+        return [HubFile("", "", source.url, split="tail")]
+    commit, files = dataset_commit(source.repo), list[HubFile]()
     for pattern, split in ((source.heldout, "heldout"), (source.train, "train" if source.heldout else "hash")):
         most = limit if limit is None or split != "heldout" else held_out_limit(limit)
         size = 0
-        for file in dataset_files(source.repo, commit, pattern) if pattern else ():
+        for file in dataset_files(source.repo, commit, pattern, split) if pattern else ():
             if most is not None and size > most:
                 break
-            files.append(CorpusFile(file, split))
+            files.append(file)
             size += file.size or 0  # a compressed file holds more text than that, so the limit is reached
         if pattern and size == 0:
             raise ValueError(f"{source.repo} has no {pattern} at {commit[:12]}: its publisher has moved them")

@@ -12,15 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from lm.data import corpora
-from lm.data.corpora import CorpusFile
 from lm.data.hub import HubFile, download
 from lm.data.prepare import HELDOUT, Input, Progress, Recipe, prepare_inputs
 from lm.files import atomic_write, lock
 
 FILES = "files.json"  # what the publisher listed when it began
 SLACK = 1 << 21  # bytes that a limited download has more than the limit, as its last block and document are not whole
-
-Arrived = Callable[[str, int, "int | None"], None]  # name of a file, bytes that are here, bytes of it
 
 
 def get(
@@ -29,34 +26,26 @@ def get(
     out: Path,
     about: dict[str, Any],
     *,
-    arrived: Arrived = lambda name, have, size: None,
     encoded: Callable[[int], None] = lambda size: None,
     num_threads: int | None = None,
 ) -> Progress:
     """Download and encode a published corpus, or continue where an earlier call of the same was stopped.
 
     Of a text or JSON lines no more is downloaded than recipe.limit needs; a file is removed when its tokens are in
-    their place. arrived: called with the bytes of a file as they come; encoded: with the bytes of text.
-    See prepare for the rest, and hub.download for errors of the network.
+    their place. encoded: called with bytes of text. See prepare for the rest, hub.download for errors of the network.
     """
     with lock(out):
         files, folder = listed(name, recipe, out), out / "download"
         folder.mkdir(exist_ok=True)
         most = [most_of(one, recipe) for one in files]
         key = corpora.corpus(name).key
-        inputs = [Input(one.file.path, one.split, key, part is not None) for one, part in zip(files, most, strict=True)]
+        inputs = [Input(one.path, one.split, key, part is not None) for one, part in zip(files, most, strict=True)]
         stop, coming = threading.Event(), dict[int, Future[Path]]()
         with ThreadPoolExecutor(1) as pool:
 
             def start(index: int) -> Future[Path]:
                 if index not in coming:
-                    file, part = files[index].file, most[index]
-                    size = file.size if part is None else part
-
-                    def tell(have: int) -> None:
-                        arrived(file.path, have, size)
-
-                    coming[index] = pool.submit(download, file, folder, most=part, stop=stop, arrived=tell)
+                    coming[index] = pool.submit(download, files[index], folder, most=most[index], stop=stop)
                 return coming[index]
 
             def obtain(index: int) -> Path:
@@ -88,22 +77,22 @@ def fetch(name: str, out: Path, limit: int | None = None) -> None:
     """
     with lock(out):
         for one in corpora.corpus_files(name, limit=limit):
-            download(one.file, out, stop=threading.Event())
+            download(one, out, stop=threading.Event())
 
 
-def most_of(one: CorpusFile, recipe: Recipe) -> int | None:
+def most_of(one: HubFile, recipe: Recipe) -> int | None:
     """The bytes of a file that are needed; None for all: what is compressed holds more text than its size."""
-    limit, size = recipe.limit_heldout if one.split == HELDOUT else recipe.limit, one.file.size
-    if limit is None or one.file.path.endswith(".parquet") or (size is not None and size <= limit + SLACK):
+    limit = recipe.limit_heldout if one.split == HELDOUT else recipe.limit
+    if limit is None or one.path.endswith(".parquet") or (one.size is not None and one.size <= limit + SLACK):
         return None
     return limit + SLACK
 
 
-def listed(name: str, recipe: Recipe, out: Path) -> list[CorpusFile]:
+def listed(name: str, recipe: Recipe, out: Path) -> list[HubFile]:
     """The corpus's files as the publisher listed them when this folder was begun."""
     path = out / FILES
     if path.exists():
-        return [CorpusFile(HubFile(**one["file"]), one["split"]) for one in json.loads(path.read_text())]
+        return [HubFile(**one) for one in json.loads(path.read_text())]
     files = corpora.corpus_files(name, limit=recipe.limit)
     atomic_write(path, json.dumps([asdict(one) for one in files], indent=0))
     return files

@@ -16,7 +16,7 @@ import shutil
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,13 +53,11 @@ class HubFile:
     path: str
     size: int | None = None
     sha256: str | None = None
+    split: str = "train"  # of its documents, see prepare.Input
 
 
 class Cancelled(Exception):
     """The download was stopped; it continues from the bytes that have arrived."""
-
-
-Arrived = Callable[[int], None]  # called with the number of bytes of a file that are here
 
 
 def dataset_commit(repo: str) -> str:
@@ -71,7 +69,7 @@ def dataset_commit(repo: str) -> str:
     return commit
 
 
-def dataset_files(repo: str, commit: str, pattern: str) -> Iterator[HubFile]:
+def dataset_files(repo: str, commit: str, pattern: str, split: str) -> Iterator[HubFile]:
     """The files of a dataset whose paths match a pattern that begins with their folder, in the Hub's order."""
     folder = re.match(r"(?:[\w.-]+/)*", pattern)
     inside = (folder[0].rstrip("/") if folder else "") or None
@@ -80,17 +78,14 @@ def dataset_files(repo: str, commit: str, pattern: str) -> Iterator[HubFile]:
         for entry in api.list_repo_tree(repo, inside, recursive=True, revision=commit, repo_type="dataset"):
             if hasattr(entry, "size") and re.fullmatch(pattern, entry.path):
                 digest = None if entry.lfs is None else entry.lfs.sha256
-                yield HubFile(repo, commit, entry.path, entry.size, digest)
+                yield HubFile(repo, commit, entry.path, entry.size, digest, split)
 
 
-def download(
-    file: HubFile, folder: Path, *, most: int | None = None, stop: threading.Event, arrived: Arrived = lambda have: None
-) -> Path:
+def download(file: HubFile, folder: Path, *, most: int | None = None, stop: threading.Event) -> Path:
     """Download a file under its path in the repository, or continue where an earlier call was stopped; return its path.
 
     It is whole, and checked against the SHA-256 that its publisher states. most: download only that many bytes from its
-    beginning; stop: Cancelled once it is set; arrived: called with the number of bytes that are here. ConnectionError,
-    FileNotFoundError, PermissionError: in a sentence.
+    beginning; stop: Cancelled once it is set. ConnectionError, FileNotFoundError, PermissionError: in a sentence.
     """
     name, mismatches = f"{file.repo}/{file.path}", 0
     for tries in itertools.count(1):
@@ -99,9 +94,9 @@ def download(
                 return from_address(file.path, folder, most)
             with in_a_sentence(name):
                 if most is not None:
-                    return beginning_of(file, folder, most, stop, arrived)
+                    return beginning_of(file, folder, most, stop)
                 where = {"repo_type": "dataset", "revision": file.commit, "local_dir": folder, "endpoint": endpoint()}
-                bar = progress_of(stop, arrived)
+                bar = cancelled_by(stop)
                 path = Path(library().hf_hub_download(file.repo, file.path, tqdm_class=bar, **where))
         except ConnectionError:
             if tries == TRIES:
@@ -119,26 +114,22 @@ def download(
     raise Cancelled
 
 
-def progress_of(stop: threading.Event, arrived: Arrived) -> Any:
-    """Return a progress bar for huggingface_hub, which reports the bytes and ends the download on request."""
+def cancelled_by(stop: threading.Event) -> Any:
+    """Return a progress bar for huggingface_hub that shows nothing, and ends the download on request."""
     from tqdm import tqdm
 
     class Progress(tqdm):  # type: ignore[misc]  # tqdm has no types
         def __init__(self, *arguments: Any, **more: Any) -> None:
-            self.have = int(more.get("initial") or 0)
             super().__init__(*arguments, **{**more, "disable": True})
 
-        def update(self, n: float | None = 1) -> bool | None:
+        def update(self, n: float | None = 1) -> None:
             if stop.is_set():
                 raise Cancelled
-            self.have += int(n or 0)
-            arrived(self.have)
-            return None
 
     return Progress
 
 
-def beginning_of(file: HubFile, folder: Path, most: int, stop: threading.Event, arrived: Arrived) -> Path:
+def beginning_of(file: HubFile, folder: Path, most: int, stop: threading.Event) -> Path:
     """Download the first `most` bytes of a file, or what an earlier call left to download of them."""
     hub, path = library(), folder / file.path
     part = path.with_name(path.name + ".part")
@@ -154,7 +145,6 @@ def beginning_of(file: HubFile, folder: Path, most: int, stop: threading.Event, 
                     out.truncate(0)
                 for block in response.iter_bytes(1 << 18):
                     out.write(block[: size - out.tell()])
-                    arrived(out.tell())
                     if stop.is_set():
                         raise Cancelled
                     if out.tell() >= size:

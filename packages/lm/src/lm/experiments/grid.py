@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import multiprocessing
-import os
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -81,7 +80,7 @@ def run(
                 # No more are submitted than run, so that none begins after one has failed.
                 while waiting and len(running) < jobs:
                     trial = waiting.pop()
-                    running[pool.submit(perform_or_exit, trial, data, out / trial.name)] = trial
+                    running[pool.submit(perform, trial, data, out / trial.name)] = trial
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     outcomes[running.pop(future).name] = future.result()
                     tell(outcomes)
@@ -94,15 +93,7 @@ def run(
     return outcomes
 
 
-def perform_or_exit(trial: Trial, data: Any, folder: Path) -> Outcome:
-    """Perform a trial in a process of its own, which ends when it is stopped."""
-    try:
-        return perform(trial, data, folder, progress=False)
-    except (Stopped, KeyboardInterrupt):
-        os._exit(1)
-
-
-def perform(trial: Trial, data: Any, folder: Path, progress: bool) -> Outcome:
+def perform(trial: Trial, data: Any, folder: Path, progress: bool = False) -> Outcome:
     """Train one trial, or read how it ended."""
     if progress:
         print(f"{folder}:", flush=True)
