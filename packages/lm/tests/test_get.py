@@ -167,7 +167,6 @@ def test_a_token_is_shown_to_the_hub_alone(serve, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     file = corpora.HubFile(TINY, COMMIT, TRAIN)
     assert download(file, tmp_path / "f", stop=threading.Event()).read_bytes() == b"abc"
-    assert download(file, tmp_path / "g", most=2, stop=threading.Event()).read_bytes() == b"ab"
     assert {token for host, token in hub.tokens if host == "127.0.0.1"} == {"Bearer hf_secret"}
     assert {token for host, token in hub.tokens if host == "localhost"} == {None}
 
@@ -183,18 +182,16 @@ def test_what_is_not_what_its_publisher_states_is_refused(serve, tmp_path):
         download(file, tmp_path / "g", stop=threading.Event())
 
 
-@pytest.mark.parametrize("most", [None, 50_000])
-def test_a_download_that_is_told_to_stop_keeps_what_it_has(serve, tmp_path, most):
-    data = random.Random(0).randbytes(30_000_000 if most is None else 100_000)
+def test_a_download_that_is_told_to_stop_keeps_what_it_has(serve, tmp_path):
+    data = random.Random(0).randbytes(30_000_000)
     serve(TINY, {TRAIN: data})
     file, stop = corpora.HubFile(TINY, COMMIT, TRAIN, len(data)), threading.Event()
-    answers = iter([False] * (most is None))  # then True: after a first block of a whole file, or the first of a part
-    stop.is_set = lambda: next(answers, True)
+    answers = iter([False])
+    stop.is_set = lambda: next(answers, True)  # after the first block
     with pytest.raises(Cancelled):
-        download(file, tmp_path / "f", most=most, stop=stop)
+        download(file, tmp_path / "f", stop=stop)
     assert sum(path.stat().st_size for path in (tmp_path / "f").rglob("*") if path.is_file()) > 0
-    file_read = download(file, tmp_path / "f", most=most, stop=threading.Event())
-    assert file_read.read_bytes() == data[:most]
+    assert download(file, tmp_path / "f", stop=threading.Event()).read_bytes() == data
 
 
 def test_a_model_comes_by_its_name_once(serve, tmp_path, monkeypatch):
@@ -286,10 +283,9 @@ def test_tinystories(tmp_path, tok, serve, capsys):
 
 
 @needs_bpe
-def test_a_limit_downloads_no_more_than_it_needs(tmp_path, tok, serve, monkeypatch):
-    monkeypatch.setattr("lm.data.get.SLACK", 500)
+def test_a_limit_is_of_text_to_train_on_and_a_tenth_of_it_is_held_out(tmp_path, tok, serve):
     train, valid = stories(3000), stories(2000, 1)
-    hub = serve(TINY, {TRAIN: as_text(train), VALID: as_text(valid)})
+    serve(TINY, {TRAIN: as_text(train), VALID: as_text(valid)})
     assert get(tmp_path, more=["--limit-bytes", "20000"]) == 0
     data = open_data(tmp_path / "out").parts[0]
     learned, heldout = read_back(tok, data.tokens), read_back(tok, data.heldout)
@@ -297,7 +293,6 @@ def test_a_limit_downloads_no_more_than_it_needs(tmp_path, tok, serve, monkeypat
     assert heldout == valid[: len(heldout)]
     assert sum(len(text.encode()) for text in learned) - 20000 < len(learned[-1].encode())
     assert 2000 <= data.heldout.bytes < 3000
-    assert [byte_range for _, byte_range, _ in hub.seen] == ["bytes=0-2499", "bytes=0-20499"]
 
 
 @needs_bpe
@@ -324,7 +319,7 @@ def test_slimpajama_and_its_beginning(tmp_path, tok, serve):
     tokens = open_data(tmp_path / "out").parts[0].tokens
     assert tokens.bytes == 50_000
     assert read_back(tok, tokens) == large[:25]
-    assert ("train/chunk1/example_train_0.jsonl.zst", f"bytes=0-{50_000 + (1 << 21) - 1}", "ok") in hub.seen
+    assert [path for path, _, _ in hub.seen if "train" in path] == ["train/chunk1/example_train_0.jsonl.zst"]
 
 
 @needs_bpe

@@ -277,7 +277,7 @@ def recipe_of(options: argparse.Namespace, *, one_text: bool) -> tuple[Recipe, d
     if options.fim_rate:
         spm_rate, seed, names = (fim.get(name, default) for name, default in FIM.items())
         rates = {"rate": options.fim_rate, "spm_rate": spm_rate, "seed": seed}
-        infill = FillInTheMiddle.of(tokenizer.special_tokens, tuple(names or NAMES), **rates)
+        infill = FillInTheMiddle.of(tokenizer.special_tokens, names or NAMES, **rates)
     elif fim:
         raise ValueError(f"--{next(iter(fim)).replace('_', '-')} has no effect without --fim-rate: leave it out")
     limit = options.limit_bytes

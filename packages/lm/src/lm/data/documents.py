@@ -13,17 +13,16 @@ from lm.extras import MissingExtra, need
 Document = bytes | memoryview
 
 
-def documents(path: str | Path, *, separator: bytes, key: str = "text", partial: bool = False) -> Iterator[Document]:
+def documents(path: str | Path, *, separator: bytes, key: str = "text") -> Iterator[Document]:
     """The documents of a file, in order, empty ones left out; its name says what it is, as for bpe.train.
 
-    key: the text in JSON lines and Parquet. partial: it is the beginning of a longer file: the last document is out.
+    key: the text in JSON lines and Parquet.
     """
     sources = need("bpe.corpus.sources", "text", "groundup-lm[text]")
     texts = sources.texts(sources.file_of(path, key))
     is_text = isinstance(sources.file_of(path), sources.PlainText)
-    parts = separated(texts, separator) if is_text else (text.data for text in texts if len(text.data))
     try:
-        yield from all_but_last(parts, path) if partial else parts
+        yield from separated(texts, separator) if is_text else (text.data for text in texts if len(text.data))
     except ImportError as error:
         raise MissingExtra(str(error)) from None
 
@@ -49,19 +48,6 @@ def separated(texts: Iterator[Any], separator: bytes) -> Iterator[Document]:
             del buffer[:begin]
         if buffer:
             yield bytes(buffer)
-
-
-def all_but_last(parts: Iterator[Document], path: str | Path) -> Iterator[Document]:
-    """Yield the whole documents of a file's beginning, which may end within a line or compressed data."""
-    before: Document | None = None
-    try:
-        for document in parts:
-            if before is not None:
-                yield before
-            before = document
-    except ValueError:
-        if before is None:
-            raise ValueError(f"{path}, the beginning of a file, has no whole document: allow more bytes") from None
 
 
 def is_one_text(path: str | Path, separator: bytes) -> bool:

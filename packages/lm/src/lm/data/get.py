@@ -13,11 +13,10 @@ from typing import Any
 
 from lm.data import corpora
 from lm.data.hub import HubFile, download
-from lm.data.prepare import HELDOUT, Input, Progress, Recipe, prepare_inputs
+from lm.data.prepare import Input, Progress, Recipe, prepare_inputs
 from lm.files import atomic_write, lock
 
 FILES = "files.json"  # what the publisher listed when it began
-SLACK = 1 << 21  # bytes that a limited download has more than the limit, as its last block and document are not whole
 
 
 def get(
@@ -31,21 +30,19 @@ def get(
 ) -> Progress:
     """Download and encode a published corpus, or continue where an earlier call of the same was stopped.
 
-    Of a text or JSON lines no more is downloaded than recipe.limit needs; a file is removed when its tokens are in
-    their place. encoded: called with bytes of text. See prepare for the rest, hub.download for errors of the network.
+    Files beyond recipe.limit are not downloaded; a file is removed when its tokens are in their place. encoded: called
+    with the bytes of text. See prepare for the rest, and hub.download for errors of the network.
     """
     with lock(out):
         files, folder = listed(name, recipe, out), out / "download"
         folder.mkdir(exist_ok=True)
-        most = [most_of(one, recipe) for one in files]
-        key = corpora.corpus(name).key
-        inputs = [Input(one.path, one.split, key, part is not None) for one, part in zip(files, most, strict=True)]
+        inputs = [Input(one.path, one.split, corpora.corpus(name).key) for one in files]
         stop, coming = threading.Event(), dict[int, Future[Path]]()
         with ThreadPoolExecutor(1) as pool:
 
             def start(index: int) -> Future[Path]:
                 if index not in coming:
-                    coming[index] = pool.submit(download, files[index], folder, most=most[index], stop=stop)
+                    coming[index] = pool.submit(download, files[index], folder, stop=stop)
                 return coming[index]
 
             def obtain(index: int) -> Path:
@@ -78,14 +75,6 @@ def fetch(name: str, out: Path, limit: int | None = None) -> None:
     with lock(out):
         for one in corpora.corpus_files(name, limit=limit):
             download(one, out, stop=threading.Event())
-
-
-def most_of(one: HubFile, recipe: Recipe) -> int | None:
-    """The bytes of a file that are needed; None for all: what is compressed holds more text than its size."""
-    limit = recipe.limit_heldout if one.split == HELDOUT else recipe.limit
-    if limit is None or one.path.endswith(".parquet") or (one.size is not None and one.size <= limit + SLACK):
-        return None
-    return limit + SLACK
 
 
 def listed(name: str, recipe: Recipe, out: Path) -> list[HubFile]:

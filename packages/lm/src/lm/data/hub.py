@@ -81,20 +81,18 @@ def dataset_files(repo: str, commit: str, pattern: str, split: str) -> Iterator[
                 yield HubFile(repo, commit, entry.path, entry.size, digest, split)
 
 
-def download(file: HubFile, folder: Path, *, most: int | None = None, stop: threading.Event) -> Path:
+def download(file: HubFile, folder: Path, *, stop: threading.Event) -> Path:
     """Download a file under its path in the repository, or continue where an earlier call was stopped; return its path.
 
-    It is whole, and checked against the SHA-256 that its publisher states. most: download only that many bytes from its
-    beginning; stop: Cancelled once it is set. ConnectionError, FileNotFoundError, PermissionError: in a sentence.
+    It is whole, and checked against the SHA-256 that its publisher states. stop: Cancelled once it is set.
+    ConnectionError, FileNotFoundError, PermissionError: in a sentence.
     """
     name, mismatches = f"{file.repo}/{file.path}", 0
     for tries in itertools.count(1):
         try:
             if not file.repo:
-                return from_address(file.path, folder, most)
+                return from_address(file.path, folder)
             with in_a_sentence(name):
-                if most is not None:
-                    return beginning_of(file, folder, most, stop)
                 where = {"repo_type": "dataset", "revision": file.commit, "local_dir": folder, "endpoint": endpoint()}
                 bar = cancelled_by(stop)
                 path = Path(library().hf_hub_download(file.repo, file.path, tqdm_class=bar, **where))
@@ -129,37 +127,13 @@ def cancelled_by(stop: threading.Event) -> Any:
     return Progress
 
 
-def beginning_of(file: HubFile, folder: Path, most: int, stop: threading.Event) -> Path:
-    """Download the first `most` bytes of a file, or what an earlier call left to download of them."""
-    hub, path = library(), folder / file.path
-    part = path.with_name(path.name + ".part")
-    part.parent.mkdir(parents=True, exist_ok=True)
-    url = hub.hf_hub_url(file.repo, file.path, repo_type="dataset", revision=file.commit, endpoint=endpoint())
-    size = most if file.size is None else min(most, file.size)
-    with open(part, "ab") as out:
-        headers = {**hub.utils.build_hf_headers(), "Range": f"bytes={out.tell()}-{size - 1}"}
-        if out.tell() < size:
-            with hub.utils.http_stream_backoff("GET", url, headers=headers) as response:
-                hub.utils.hf_raise_for_status(response)
-                if response.status_code != 206:  # the server ignores the range, and sends all of it
-                    out.truncate(0)
-                for block in response.iter_bytes(1 << 18):
-                    out.write(block[: size - out.tell()])
-                    if stop.is_set():
-                        raise Cancelled
-                    if out.tell() >= size:
-                        break
-    os.replace(part, path)
-    return path
-
-
-def from_address(url: str, folder: Path, most: int | None) -> Path:
+def from_address(url: str, folder: Path) -> Path:
     """Download a small file from an address that is not the Hub's. ConnectionError: with the reason."""
     path = folder / url.rsplit("/", 1)[1]
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with urllib.request.urlopen(url, timeout=60) as response:
-            atomic_write(path, response.read(most))
+            atomic_write(path, response.read())
     except (OSError, http.client.HTTPException) as error:
         if isinstance(error, urllib.error.HTTPError):
             error.close()  # it is an open response too

@@ -10,7 +10,7 @@ The three parts are encoded each on its own: a model asked to go on from the mid
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -51,25 +51,11 @@ class FillInTheMiddle:
                 raise ValueError(f"{name} is a share of documents, from 0 to 1, got {getattr(self, name)}")
 
     @classmethod
-    def of(
-        cls,
-        special_tokens: Mapping[str, int],
-        names: tuple[str, str, str] = NAMES,
-        *,
-        rate: float = 0.5,
-        spm_rate: float = 0.5,
-        seed: int = 0,
-    ) -> FillInTheMiddle:
-        """With the ids of a tokenizer's special tokens, named in the order prefix, middle, suffix.
-
-        KeyError: it lacks one.
-        """
-        missing = [name for name in names if name not in special_tokens]
-        if missing:
-            names_missing = " or ".join(map(repr, missing))
-            raise KeyError(f"the tokenizer has no special token {names_missing}: name its own with --fim-tokens")
-        prefix, middle, suffix = (special_tokens[name] for name in names)
-        return cls(prefix, middle, suffix, rate, spm_rate, seed)
+    def of(cls, special_tokens: Mapping[str, int], names: Sequence[str] = NAMES, **settings: Any) -> FillInTheMiddle:
+        """With the ids of a tokenizer's special tokens: prefix, middle, suffix. KeyError: it lacks one."""
+        if missing := " or ".join(repr(name) for name in names if name not in special_tokens):
+            raise KeyError(f"the tokenizer has no special token {missing}: name its own with --fim-tokens")
+        return cls(*(special_tokens[name] for name in names), **settings)
 
     def cut(self, document: bytes, index: int) -> Cut | None:
         """The index-th document in its three parts, which may be empty; None where it is not cut."""

@@ -43,7 +43,6 @@ class Input:
     name: str
     split: str  # "train", "heldout", "hash" (documents by their hash) or "tail" (its end is held out)
     key: str = "text"
-    partial: bool = False  # True for the beginning of a longer file
 
 
 @dataclass
@@ -147,28 +146,25 @@ class SplitDocument(NamedTuple):
 Encoded = tuple[str, NDArray[Any], int, int]  # split, ids, bytes of text, documents
 
 
+@dataclass
 class Preparation:
     """Documents read in order, encoded in threads, written in order, and committed shard by shard."""
 
-    def __init__(
-        self,
-        inputs: Sequence[Input],
-        recipe: Recipe,
-        out: Path,
-        request: dict[str, Any],
-        progress: Progress,
-        report: Callable[[int], None],
-        discard: Callable[[int], None],
-    ) -> None:
-        self.inputs, self.recipe, self.out, self.request = inputs, recipe, out, request
-        self.report, self.discard = report, discard
-        self.committed, self.written = progress, copy.deepcopy(progress)
-        self.bytes_read = {split: getattr(progress, split).bytes for split in SPLITS}
-        self.documents_read = progress.train.documents
+    inputs: Sequence[Input]
+    recipe: Recipe
+    out: Path
+    request: dict[str, Any]
+    committed: Progress
+    report: Callable[[int], None]
+    discard: Callable[[int], None]
+
+    def __post_init__(self) -> None:
+        self.written, self.documents_read = copy.deepcopy(self.committed), self.committed.train.documents
+        self.bytes_read = {split: getattr(self.committed, split).bytes for split in SPLITS}
         self.writers: dict[str, TokenWriter] = {}
         self.unfinished = contextlib.ExitStack()  # removes the shards that are not finished
-        self.end = np.array([recipe.tokenizer.special_tokens[recipe.end_of_text]], dtype=np.uint32)
-        self.separator = recipe.end_of_text.encode()
+        self.end = np.array([self.recipe.tokenizer.special_tokens[self.recipe.end_of_text]], dtype=np.uint32)
+        self.separator = self.recipe.end_of_text.encode()
 
     def has_enough(self, split: str) -> bool:
         """True if the limit of a split has been read."""
@@ -203,7 +199,7 @@ class Preparation:
         if source.split == "tail":
             texts = self.head_and_tail(path, source)
         else:
-            parts = documents(path, separator=self.separator, key=source.key, partial=source.partial)
+            parts = documents(path, separator=self.separator, key=source.key)
             texts = ((self.split_of(source.split, text), text) for text in parts)
         for split, text in itertools.islice(texts, skip, None):
             if not self.has_enough(split):
@@ -223,12 +219,11 @@ class Preparation:
     def head_and_tail(self, path: Path, source: Input) -> Iterator[tuple[str, Document]]:
         """Yield a text in two parts; the second, from the beginning of a line on, is held out."""
         for text in documents(path, separator=self.separator, key=source.key):
-            end = last_line(text, len(text)) if source.partial else len(text)
-            begin = last_line(text, int(end * (1 - self.recipe.share))) if self.recipe.share else end
+            begin = last_line(text, int(len(text) * (1 - self.recipe.share))) if self.recipe.share else len(text)
             if begin:
                 yield TRAIN, text[:begin]
-            if begin < end or not begin:
-                yield HELDOUT if begin else TRAIN, text[begin:end]
+            if begin < len(text) or not begin:
+                yield HELDOUT if begin else TRAIN, text[begin:]
 
     def encode_group(self, group: list[SplitDocument]) -> list[Encoded]:
         """Return the ids of a group of documents; neighbours of one split in one array."""
