@@ -47,7 +47,7 @@ def test_a_run_begins_with_a_model_on_the_hub_and_ends_as_one_that_chats(
     exported, talks, tmp_path, monkeypatch, capsys
 ):
     names = []
-    monkeypatch.setattr("lm.training.run.downloaded", lambda name: names.append(name) or exported)
+    monkeypatch.setattr("lm.data.hub.model_folder", lambda name: names.append(name) or exported)
     config = dataclasses.replace(
         CONFIG, init_from="hf://us/small", lora_rank=2, steps=8, batch_size=2, document_masking=True, objective="sft"
     )

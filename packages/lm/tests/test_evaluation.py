@@ -134,11 +134,11 @@ def test_the_space_before_an_ending_is_the_endings():
     tokenizer = bpe.train([" ".join(WORDS) * 40], 280)
     pair = pair_request(tokenizer, "the ", "a then")
     assert pair == pair_request(tokenizer, "the", " a then")
-    assert tokenizer.decode(pair.request.ids) == " a then"
+    assert tokenizer.decode(pair[0].ids) == " a then"
     merged = pair_request(tokenizer, "t", "he")  # one token: nothing of it stands in the context alone
-    assert (merged.request.before, merged.request.ids) == ((tokenizer.eot_token,), tuple(tokenizer.encode("the")))
-    assert merged.seam == b"t"
-    assert pair_request(tokenizer, "", "the").request.before == (tokenizer.eot_token,)
+    assert (merged[0].before, merged[0].ids) == ((tokenizer.eot_token,), tuple(tokenizer.encode("the")))
+    assert merged[1] == b"t"
+    assert pair_request(tokenizer, "", "the")[0].before == (tokenizer.eot_token,)
 
 
 @needs_bpe
@@ -367,7 +367,7 @@ def test_a_task_of_ones_own_by_the_command_and_again(tmp_path, corpus, monkeypat
     assert [json.loads(item["doc"])["query"] for item in items] == [line["query"] for line in lines]
     model, right = load(folder), []
     for line in lines:
-        requests = [pair_request(tok, line["query"], f" {choice}").request for choice in line["choices"]]
+        requests = [pair_request(tok, line["query"], f" {choice}")[0] for choice in line["choices"]]
         nats = [one_by_one(model, request.before, request.ids)[0] for request in requests]
         right.append(nats.index(min(nats)) == line["gold"])
     assert results["acc,none"] == pytest.approx(sum(right) / len(right))
@@ -394,9 +394,9 @@ def test_a_task_of_ones_own_by_the_command_and_again(tmp_path, corpus, monkeypat
     assert context.count("### assistant\n") == 2
     assert context.endswith("### assistant\n")
     assert ending in lines[0]["choices"]
-    pair = pair_request(tok, context, ending, is_chat=True)
-    assert pair.request.before[0] == tok.eot_token
-    assert tok.decode(pair.request.before + pair.request.ids) == context + ending
+    request, _ = pair_request(tok, context, ending, is_chat=True)
+    assert request.before[0] == tok.eot_token
+    assert tok.decode(request.before + request.ids) == context + ending
 
 
 def test_evaluate_names_what_it_does_not_take_and_puts_the_mode_back():

@@ -30,7 +30,7 @@ def batch(
     an epoch has every token as a target once, but for the fewer than context_length that fill no window.
 
     Args:
-        tokens: Token ids: a flat array, or the `ids` of what open_tokens() gives.
+        tokens: Token ids: a flat array, or what open_tokens() gives.
         seed: Of the order.
         step: The step, from 0.
         rank: The process, from 0.
@@ -49,7 +49,6 @@ def batch(
     >>> bool((targets == (inputs + 1) % 100).all())
     True
     """
-    refuse_tokens(tokens)
     first = (step * world + rank) * batch_size
     rows = np.empty((batch_size, context_length + 1), dtype=np.int64)
     for row in range(batch_size):
@@ -68,7 +67,7 @@ def get_batch(
     """A batch of windows that begin at random, as CS336 and nanoGPT draw them: none goes past the end of the tokens.
 
     Args:
-        tokens: Token ids: a flat array, or the `ids` of what open_tokens() gives.
+        tokens: Token ids: a flat array, or what open_tokens() gives.
         batch_size: Rows.
         context_length: Tokens of a row.
         device: Where the batch is wanted.
@@ -85,20 +84,12 @@ def get_batch(
     >>> bool((targets == inputs + 1).all())
     True
     """
-    refuse_tokens(tokens)
     if len(tokens) <= context_length:
         raise ValueError(not_enough(len(tokens), context_length))
     starts = torch.randint(len(tokens) - context_length, (batch_size,), generator=generator).tolist()
     rows = np.stack([np.asarray(tokens[start : start + context_length + 1], dtype=np.int64) for start in starts])
     inputs, targets = inputs_and_targets(rows)
     return inputs.to(device), targets.to(device)
-
-
-def refuse_tokens(tokens: object) -> None:
-    """TypeError: what was given is an opened token file, and not its ids."""
-    if not hasattr(tokens, "__getitem__"):
-        remedy = "give its .ids, or use lm.data.open_data(path).batch()"
-        raise TypeError(f"expected token ids, got {type(tokens).__name__}: {remedy}")
 
 
 def not_enough(count: int, context_length: int) -> str:

@@ -63,7 +63,7 @@ def prepare_rows(
         template.tokenizer, out, context_length=context_length, end_of_text=end_of_text, heldout=heldout
     )
     if kind == "conversation":
-        for line, talk in read_rows(paths, conversation_of, kind):
+        for line, talk in read_rows(paths, lambda row: (messages_in(row), tools_of(row)), kind):
             add_conversation(splits, template, line, *talk)
         splits.write(paths, "the assistant says nothing that fits")
     elif kind == "prompt":
@@ -116,11 +116,6 @@ def end_of_answers(template: ChatTemplate) -> int:
         remedy = "train with a tokenizer that has tokens of turns, or put the end inside {% generation %}"
         raise ValueError(f"expected a chat template whose answers end with a special token, got {piece!r}: {remedy}")
     return last
-
-
-def conversation_of(row: Any) -> Talk:
-    """Return the messages of a row, and its tools. ValueError: it has none, or a key that lm does not read."""
-    return messages_in(row), tools_of(row)
 
 
 def prompt_of(value: Any, key: str) -> tuple[list[Message], dict[str, Any]]:

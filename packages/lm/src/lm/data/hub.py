@@ -6,6 +6,7 @@ A model is named hf://OWNER/NAME, and hf://OWNER/NAME@REVISION at a branch, a ta
 from __future__ import annotations
 
 import contextlib
+import functools
 import http.client
 import importlib
 import itertools
@@ -31,10 +32,11 @@ TRIES = 5  # in a row that bring nothing
 WAIT = 1.0  # seconds before the second try, and twice as many before each other
 
 
+@functools.lru_cache(maxsize=8)
 def model_folder(name: str) -> Path:
     """Download a model, hf://OWNER/NAME or hf://OWNER/NAME@REVISION, to the Hub's cache; return its folder.
 
-    FileNotFoundError, PermissionError, ConnectionError: in a sentence.
+    Its newest revision is looked up once. FileNotFoundError, PermissionError, ConnectionError: in a sentence.
     """
     parts = MODEL.fullmatch(name)
     if parts is None:

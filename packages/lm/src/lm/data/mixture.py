@@ -66,6 +66,9 @@ class Tokens:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def __getitem__(self, index: int | slice) -> Any:
+        return self.ids[index]
+
     def refuse_shortened(self) -> None:
         """ValueError: a file is shorter than when it was opened: reading the lost part would end the process."""
         for path, size in self.files:

@@ -171,25 +171,13 @@ def judge(
     return [Likelihood(float(some.sum()), bool(all_hit.all())) for some, all_hit in parts]
 
 
-@dataclass(frozen=True)
-class Pair:
-    """An ending after a context, as the ids that the whole text has beyond what it shares with the context alone.
+def pair_request(tokenizer: Any, context: str, ending: str, *, is_chat: bool = False) -> tuple[Request, bytes]:
+    """An ending after a context: the ids to score, and the bytes of the context that they begin with (the seam).
 
-    Attributes:
-        request: The ids to score, which may begin with bytes of the context.
-        seam: Those bytes.
-    """
-
-    request: Request
-    seam: bytes = b""
-
-
-def pair_request(tokenizer: Any, context: str, ending: str, *, is_chat: bool = False) -> Pair:
-    """The ids of an ending after a context.
-
-    Space at the context's end goes to the ending, where tokenizers join it to a word. A text begins with the token that
-    begins one, where the tokenizer has such; an empty context is the token that ends one. With `is_chat` the context is
-    that of a chat template: its special tokens are tokens, and it begins as it is. ValueError: it has neither.
+    The ids are those that the whole text has beyond what it shares with the context alone. Space at the context's end
+    goes to the ending, where tokenizers join it to a word. A text begins with the token that begins one, where the
+    tokenizer has such; an empty context is the token that ends one. With `is_chat` the context is that of a chat
+    template: its special tokens are tokens, and it begins as it is. ValueError: it has neither.
     """
     bare = context if is_chat else context.rstrip()
     ending, context = context[len(bare) :] + ending, bare
@@ -201,7 +189,7 @@ def pair_request(tokenizer: Any, context: str, ending: str, *, is_chat: bool = F
     shared = min(shared, len(whole) - 1) if context else len(begin)
     before, ids = tuple(whole[:shared] or first_of(tokenizer)), tuple(whole[shared:])
     seam, written = (b"".join(map(tokenizer.decode_single_token_bytes, some)) for some in (head[shared:], ids))
-    return Pair(Request(before, ids), seam if written.startswith(seam) else b"")
+    return Request(before, ids), seam if written.startswith(seam) else b""
 
 
 @torch.inference_mode()
@@ -231,7 +219,7 @@ def pair_likelihoods(
     text begins with the context. An empty ending is certain.
     """
     requests = [pair_request(tokenizer, *pair, is_chat=is_chat) for pair in pairs]
-    scores, special = likelihoods(model, [one.request for one in requests]), set(tokenizer.special_tokens.values())
+    scores, special = likelihoods(model, [one for one, _ in requests]), set(tokenizer.special_tokens.values())
 
     @functools.cache
     def token_bytes() -> list[bytes]:
@@ -244,8 +232,8 @@ def pair_likelihoods(
 
     results = list[Likelihood]()
     with without_training(list(model.modules())):
-        for score, one, (_, ending) in zip(scores, requests, pairs, strict=True):
-            nats = score.nats - (of_seam(one.request.before, one.seam) if one.seam and ending else 0.0)
+        for score, (one, seam), (_, ending) in zip(scores, requests, pairs, strict=True):
+            nats = score.nats - (of_seam(one.before, seam) if seam and ending else 0.0)
             results.append(Likelihood(nats, score.greedy) if ending else Likelihood(0.0, True))
     return results
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import json
 import re
 import shutil
@@ -252,14 +251,8 @@ def read(run_dir: str | Path) -> RunConfig:
 
 def write(run_dir: Path, config: RunConfig) -> None:
     """Write a run's configuration, whole or not at all."""
-    tables: dict[str, Any] = {"model": to_table(config.model)}
-    if config.train is not None:
-        tables["train"] = to_table(config.train)
-    if config.data:
-        tables["data"] = config.data
-    if config.start:
-        tables["start"] = config.start
-    atomic_write(run_dir / CONFIG, tomli_w.dumps(tables))
+    tables = {**resume.tables_of(config), "data": config.data, "start": config.start}
+    atomic_write(run_dir / CONFIG, tomli_w.dumps({name: table for name, table in tables.items() if table}))
 
 
 def find_checkpoint(run_dir: Path) -> Checkpoint | None:
@@ -386,8 +379,10 @@ def located(path: str | Path) -> Path:
     name = hub_name(path)
     if name is None:
         return Path(path)
+    from lm.data.hub import model_folder
+
     try:
-        return downloaded(name)
+        return model_folder(name)
     except (OSError, MissingExtra) as error:
         if name == path:
             raise
@@ -397,11 +392,3 @@ def located(path: str | Path) -> Path:
 def place_of(path: str | Path) -> str:
     """Return what identifies a model: its hf:// name, or its absolute path."""
     return hub_name(path) or str(Path(path).resolve())
-
-
-@functools.lru_cache(maxsize=8)
-def downloaded(name: str) -> Path:
-    """Return the folder of a model on the Hub; its newest revision is looked up once in a process."""
-    from lm.data.hub import model_folder
-
-    return model_folder(name)

@@ -407,9 +407,9 @@ def begin_with(
     if init_from != before:
         is_run = run.is_run(init_from)
         source = Path(init_from) if is_run else import_initial(init_from, run_dir, restart)
-        # The model that a continued run began with may have been moved, alone or with the run's folder.
-        is_moved = before and (began_with(run_dir, source) if is_run else Path(before).name == INITIAL)
-        init_from = before if before and is_moved else str(source)
+        # A path may be written in two ways, and an imported model may have been moved with the run's folder.
+        is_same = before and (Path(before).resolve() == source.resolve() if is_run else Path(before).name == INITIAL)
+        init_from = before if before and is_same else str(source)
     # It may also be gone.
     return init_from, model or run.read(init_from if earlier is None else run_dir).model
 
@@ -429,17 +429,6 @@ def import_initial(source: str, run_dir: Path, restart: bool) -> Path:
     shutil.rmtree(initial, ignore_errors=True)  # left by an interrupted import
     import_run(source, initial)
     return initial
-
-
-def began_with(run_dir: Path, source: Path) -> bool:
-    """True if a run began with the weights of another, which may have been moved since."""
-    start = run.read(run_dir).start
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        if Path(start["from"]).resolve() == source.resolve():
-            return True
-        saved = checkpoint.load(source / CHECKPOINTS, start["step"], weights_only=True)
-        return saved is not None and saved.weights_fingerprint == start["weights"]
-    return False
 
 
 def may_exceed_memory(model: ModelConfig, config: TrainConfig, device: torch.device, own: int) -> bool:
