@@ -135,7 +135,6 @@ PUBLISHED = {
     "nanochat-d20": 560_988_160 + 57_600,
     "nanogpt-124m": 123_587_328 + 786_432,
     "nanogpt-shakespeare-char": 10_646_784 + 98_304,
-    "pythia-160m": 162_322_944,
     "pythia-70m": 70_426_624,
     "smollm-135m": 134_515_008,
     "stories15m": 15_191_712,

@@ -56,9 +56,9 @@ def test_the_table_compares_to_the_best_seed_by_seed():
     trials = [Trial(name, seed, MODEL, TRAIN) for name in losses for seed in (0, 1)]
     outcomes = {trial.name: Outcome(losses[trial.variant][trial.seed], 1, 1.0, 10.0, 3.0) for trial in trials}
     assert rows(trials, outcomes) == [
-        ["a", "1.5000 ± 0.5000", "", "3.0000", "10", "2", "2"],
-        ["b", "2.2500 ± 0.2500", "+0.7500 ± 0.2500", "3.0000", "10", "2", "2"],
-        ["c", "diverged", "", "", "", "2", "2"],
+        ("a", "1.5000 ± 0.5000", "", "3.0000", "10", "2", "2"),
+        ("b", "2.2500 ± 0.2500", "+0.7500 ± 0.2500", "3.0000", "10", "2", "2"),
+        ("c", "diverged", "", "", "", "2", "2"),
     ]
     assert mean_and_error([1.0]) == "1.0000"
 

@@ -271,12 +271,6 @@ def test_many_runs_are_overlaid_by_tokens(run, tmp_path):
     assert configuration.count("<tr>") == 12 + 3
 
 
-@pytest.mark.parametrize(("by", "axis"), [("step", "step"), ("tokens", "tokens read"), ("time", "seconds of training")])
-def test_curves_are_over_what_is_asked_for(run, by, axis):
-    path = report.write([run(f"r{i}", metrics(5)) for i in range(2)], by=by)
-    assert all(f">{axis}</text>" in drawing for drawing in drawings(path.read_text("utf-8")))
-
-
 def test_runs_of_one_name_are_told_apart_by_their_folders_or_given_names(run):
     folders = [run("x/run", metrics(5)), run("y/run", metrics(5))]
     words = page(report.write(folders)).words
@@ -295,8 +289,6 @@ def test_what_cannot_be_read_is_named(tmp_path, run):
         report.read(run("a", config="= nothing"))
     with pytest.raises(ValueError, match=r"metrics\.jsonl: not one of its 2 lines"):
         report.read(run("b", [], tail="[1]\nnothing\n"))
-    with pytest.raises(ValueError, match="use one of step, tokens, time"):
-        report.write(run("d"), by="weather")
     (run("e") / "environment.json").write_text("{")
     with pytest.raises(ValueError, match=r"environment\.json"):
         report.read(tmp_path / "e")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lm.data.prepare import Progress, Recipe
 
 DAMAGED = 1
-FIM = {"fim_spm_rate": 0.5, "fim_seed": 0, "fim_tokens": None}  # options that go with --fim-rate, and their defaults
+FIM = ("fim_spm_rate", "fim_tokens")  # options that go with --fim-rate
 
 
 class Examples(NamedTuple):
@@ -119,7 +119,6 @@ def recipe_arguments(parser: Parser, needs_tokenizer: bool = True) -> None:
     help = "share of documents cut to fill in the middle (default: 0)"
     parser.add_argument("--fim-rate", type=float, default=0.0, help=help)
     parser.add_argument("--fim-spm-rate", type=float, help="of those, share in the order SPM, not PSM (default: 0.5)")
-    parser.add_argument("--fim-seed", type=int, help="seed of the cuts (default: 0)")
     parser.add_argument("--fim-tokens", nargs=3, metavar=("PREFIX", "MIDDLE", "SUFFIX"), help="its special tokens")
     parser.add_argument("--limit-bytes", type=int, least=1, metavar="N", help="stop after N bytes of text to train on")
     parser.add_argument("--num-threads", type=int, least=1, help="threads (default: one for each processor)")
@@ -273,13 +272,12 @@ def recipe_of(options: argparse.Namespace, *, one_text: bool) -> tuple[Recipe, d
         raise ValueError(f"--heldout is a share of the text, at least 0 and less than 1, got {share}")
     tokenizer = load_tokenizer(options.tokenizer)
     end = end_of_text_of(tokenizer, options.end_of_text)
-    infill, fim = None, {name: getattr(options, name) for name in FIM if getattr(options, name) is not None}
+    infill, fim = None, [name for name in FIM if getattr(options, name) is not None]
     if options.fim_rate:
-        spm_rate, seed, names = (fim.get(name, default) for name, default in FIM.items())
-        rates = {"rate": options.fim_rate, "spm_rate": spm_rate, "seed": seed}
-        infill = FillInTheMiddle.of(tokenizer.special_tokens, names or NAMES, **rates)
+        rates = {"rate": options.fim_rate} | ({"spm_rate": options.fim_spm_rate} if "fim_spm_rate" in fim else {})
+        infill = FillInTheMiddle.of(tokenizer.special_tokens, options.fim_tokens or NAMES, **rates)
     elif fim:
-        raise ValueError(f"--{next(iter(fim)).replace('_', '-')} has no effect without --fim-rate: leave it out")
+        raise ValueError(f"--{fim[0].replace('_', '-')} has no effect without --fim-rate: leave it out")
     limit = options.limit_bytes
     heldout_limit = None if limit is None else held_out_limit(limit)
     recipe = Recipe(tokenizer, end, share, limit, heldout_limit, infill, options.shard_tokens)

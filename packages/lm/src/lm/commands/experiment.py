@@ -117,7 +117,7 @@ def perform(
 
 
 def table_of(trials: Sequence[Trial], outcomes: Mapping[str, Outcome]) -> str:
-    from lm.columns import in_columns
+    from accounting.commands.tables import columns
     from lm.experiments.grid import HEADERS, rows
 
-    return in_columns([HEADERS, *rows(trials, outcomes)])
+    return columns([HEADERS, *rows(trials, outcomes)], "<" * len(HEADERS))

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lm.columns import in_columns
+from accounting.commands.tables import columns
 from lm.evaluation.likelihood import Request, first_of, likelihoods
 from lm.extras import need
 from lm.model import Transformer
@@ -54,7 +54,7 @@ class CoreScore:
 
     def __str__(self) -> str:
         rows = [(label, f"{self.accuracies[label]:.4f}", f"{self.centred[label]:.4f}") for label in self.centred]
-        return in_columns([("task", "accuracy", "centred"), *rows, ("CORE", "", f"{self.core:.4f}")], right=(1, 2))
+        return columns([("task", "accuracy", "centred"), *rows, ("CORE", "", f"{self.core:.4f}")])
 
 
 def read_core(folder: str | Path, *, limit: int | None = None) -> list[CoreTask]:

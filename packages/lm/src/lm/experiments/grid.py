@@ -20,7 +20,7 @@ from lm.reporting.charts import Html, table, text
 from lm.training.train import Diverged, Stopped, train
 
 STOPPED = "a run was stopped: the same command goes on with it"
-HEADERS = ["variant", "loss", "against the best", "bits/byte", "tokens/s", "seconds", "runs"]
+HEADERS = ("variant", "loss", "against the best", "bits/byte", "tokens/s", "seconds", "runs")
 
 
 @dataclass(frozen=True)
@@ -122,25 +122,19 @@ def mean_loss(group: Mapping[int, Outcome]) -> float:
     return statistics.fmean(outcome.loss for outcome in group.values())
 
 
-def rows(trials: Sequence[Trial], outcomes: Outcomes) -> list[list[str]]:
+def rows(trials: Sequence[Trial], outcomes: Outcomes) -> list[tuple[str, ...]]:
     """A row for each variant, in the columns of HEADERS; losses are compared to the best seed by seed."""
     groups = by_variant(trials, outcomes)
-    best, table = next(iter(groups.values()), {}), list[list[str]]()
+    best, table = next(iter(groups.values()), {}), list[tuple[str, ...]]()
     for variant, group in groups.items():
         ended, gaps = [*group.values()], [one.loss - best[seed].loss for seed, one in group.items() if seed in best]
         bits = [one.bits_per_byte for one in ended if one.bits_per_byte is not None]
         learned = math.isfinite(mean_loss(group))
-        table.append(
-            [
-                variant,
-                mean_and_error([one.loss for one in ended]) if learned else "diverged",
-                mean_and_error(gaps, "+") if learned and gaps and group is not best else "",
-                f"{statistics.fmean(bits):.4f}" if bits and learned else "",
-                f"{statistics.fmean(one.tokens_per_second for one in ended):,.0f}" if learned else "",
-                f"{sum(one.seconds for one in ended):,.0f}",
-                str(len(ended)),
-            ]
-        )
+        row = variant, mean_and_error([one.loss for one in ended]) if learned else "diverged"
+        gap = mean_and_error(gaps, "+") if learned and gaps and group is not best else ""
+        bits_per_byte = f"{statistics.fmean(bits):.4f}" if bits and learned else ""
+        speed = f"{statistics.fmean(one.tokens_per_second for one in ended):,.0f}" if learned else ""
+        table.append((*row, gap, bits_per_byte, speed, f"{sum(one.seconds for one in ended):,.0f}", str(len(ended))))
     return table
 
 

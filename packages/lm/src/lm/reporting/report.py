@@ -21,7 +21,6 @@ from lm.reporting.charts import Line, Point, chart, number, quantity, smooth, ta
 
 Record = dict[str, float]
 
-BY = {"step": "step", "tokens": "tokens", "time": "seconds"}  # the x of curves, and the key it is logged by
 BY_SET = "val_loss/"  # before the name of a set of a mixture, in the metrics
 MOST_LABELS = 8  # runs that have a label in a chart; the table above it names them all
 # The charts: key, title, note, and True for a logarithmic axis.
@@ -107,7 +106,6 @@ def write(
     *,
     title: str | None = None,
     names: Sequence[str] | None = None,
-    by: str | None = None,
     headline: str | None = None,
     leading: Iterable[Section] = (),
     sections: Iterable[Section] = (),
@@ -120,7 +118,6 @@ def write(
 
     Args:
         path: Of the page; report.html in the first run by default.
-        by: x of the curves, a key of BY; steps for one run and tokens for several by default.
         headline: A sentence under the title; computed from the metrics by default.
         names: Of the runs; the names of their folders by default.
         leading, sections: Before and after the curves.
@@ -128,8 +125,6 @@ def write(
         environment: Added to the run's environment.json.
         refresh: Seconds after which a browser loads the page again.
     """
-    if by is not None and by not in BY:
-        raise ValueError(f"curves by {by!r} are unknown: use one of {', '.join(BY)}")
     folders = [run_dirs] if isinstance(run_dirs, str | os.PathLike) else list(run_dirs)
     if not folders:
         raise ValueError("no run folders given: name at least one")
@@ -141,7 +136,7 @@ def write(
     environments = [{**run.environment, **(environment or {})} for run in runs]
     page_sections = [
         *leading,
-        Section("Curves", _curves(runs, reference_lines or {}, by), f"{_curves_note(runs)} {curves_note}"),
+        Section("Curves", _curves(runs, reference_lines or {}), f"{_curves_note(runs)} {curves_note}"),
         *sections,
         Section("Configuration", _settings(runs, [_flat(run.config) for run in runs])),
         Section("Environment", _settings(runs, environments)),
@@ -219,13 +214,13 @@ def _headline(runs: Sequence[Run]) -> str:
     return " ".join(sentences)
 
 
-def _curves(runs: Sequence[Run], references: Mapping[str, float], by: str | None) -> str:
-    """The table of the runs, and below it their charts."""
+def _curves(runs: Sequence[Run], references: Mapping[str, float]) -> str:
+    """The table of the runs, and below it their charts: by steps, and for several runs by tokens."""
     keys = dict.fromkeys(key for run in runs for record in run.records for key in record)
     if not keys:
         return "<p>No step has been logged yet.</p>"
     alone = len(runs) == 1
-    x = BY[by] if by else "step" if alone or not all(run.points("tokens") for run in runs) else "tokens"
+    x = "step" if alone or not all(run.points("tokens") for run in runs) else "tokens"
     charts, drawn = [_legend(runs)], [row for row in CHARTS if row[0] in keys or f"val_{row[0]}" in keys]
     for key, title, note, is_log in drawn:
         # The first chart is wide, and names its lines.
