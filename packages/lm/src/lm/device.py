@@ -10,7 +10,6 @@ import platform
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -19,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from lm import __version__
 from lm.config import Precision, TrainConfig
 
 if TYPE_CHECKING:
@@ -171,14 +171,6 @@ def own_part(full: Tensor, like: Tensor) -> Tensor:
     return distribute_tensor(full.to(like.device), sharded.device_mesh, sharded.placements, src_data_rank=None)
 
 
-def version() -> str:
-    """This package's version, or "unknown" if it is imported from its source."""
-    try:
-        return metadata.version("groundup-lm")
-    except metadata.PackageNotFoundError:
-        return "unknown"
-
-
 def describe_machine(device: torch.device | str = "cpu") -> dict[str, str | int]:
     """Return versions, system, processor and device in words, for a run's report."""
     machine: dict[str, str | int] = {
@@ -187,7 +179,7 @@ def describe_machine(device: torch.device | str = "cpu") -> dict[str, str | int]
         "system": platform.platform(terse=True),
         "processor": cpuinfo().get("model name") or platform.processor() or platform.machine(),
         "processors": os.cpu_count() or 1,
-        "groundup-lm": version(),
+        "groundup-lm": __version__,
     }
     if torch.device(device).type == "cuda":
         machine["device"] = torch.cuda.get_device_name(device)

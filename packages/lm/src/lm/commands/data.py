@@ -279,8 +279,7 @@ def recipe_of(options: argparse.Namespace, *, one_text: bool) -> tuple[Recipe, d
     elif fim:
         raise ValueError(f"--{fim[0].replace('_', '-')} has no effect without --fim-rate: leave it out")
     limit = options.limit_bytes
-    heldout_limit = None if limit is None else held_out_limit(limit)
-    recipe = Recipe(tokenizer, end, share, limit, heldout_limit, infill, options.shard_tokens)
+    recipe = Recipe(tokenizer, end, share, limit, held_out_limit(limit), infill, options.shard_tokens)
     request = {
         "tokenizer": tokenizer.fingerprint,
         "end_of_text": end,

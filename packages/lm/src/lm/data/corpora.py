@@ -20,6 +20,7 @@ class Corpus:
     command: str = ""  # of `lm data` that encodes its rows: chat, preferences or prompts; empty: it is text
 
 
+PART = r"\d+-of-\d+[\w-]*\.parquet"  # the end of a file's name, with a hash in some
 CORPORA = {
     # 2.2 GB of short stories written by GPT-4 (Eldan and Li 2023)
     "tinystories": Corpus("roneneldan/TinyStories", r"TinyStoriesV2-GPT4-train\.txt", r"TinyStoriesV2-GPT4-valid\.txt"),
@@ -37,21 +38,15 @@ CORPORA = {
     "shakespeare": Corpus(
         url="https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
     ),
-}
-# Rows that another command of `lm data` encodes: repository, pattern of the files, command.
-ROWS = {
-    "smoltalk": ("HuggingFaceTB/smoltalk", r"data/all/train-\d+-of-\d+\.parquet", "chat"),
-    "ultrachat": ("HuggingFaceH4/ultrachat_200k", r"data/train_sft-\d+-of-\d+[\w-]*\.parquet", "chat"),
-    "alpaca": ("tatsu-lab/alpaca", r"data/train-\d+-of-\d+[\w-]*\.parquet", "chat"),
-    "dolly": ("databricks/databricks-dolly-15k", r"databricks-dolly-15k\.jsonl", "chat"),
-    "ultrafeedback": (
-        "HuggingFaceH4/ultrafeedback_binarized",
-        r"data/train_prefs-\d+-of-\d+[\w-]*\.parquet",
-        "preferences",
+    "smoltalk": Corpus("HuggingFaceTB/smoltalk", r"data/all/train-\d+-of-\d+\.parquet", command="chat"),
+    "ultrachat": Corpus("HuggingFaceH4/ultrachat_200k", rf"data/train_sft-{PART}", command="chat"),
+    "alpaca": Corpus("tatsu-lab/alpaca", rf"data/train-{PART}", command="chat"),
+    "dolly": Corpus("databricks/databricks-dolly-15k", r"databricks-dolly-15k\.jsonl", command="chat"),
+    "ultrafeedback": Corpus(
+        "HuggingFaceH4/ultrafeedback_binarized", rf"data/train_prefs-{PART}", command="preferences"
     ),
-    "gsm8k": ("openai/gsm8k", r"main/train-\d+-of-\d+\.parquet", "prompts"),
+    "gsm8k": Corpus("openai/gsm8k", r"main/train-\d+-of-\d+\.parquet", command="prompts"),
 }
-CORPORA |= {name: Corpus(repo, train, command=command) for name, (repo, train, command) in ROWS.items()}
 
 
 def corpus(name: str) -> Corpus:
@@ -72,7 +67,7 @@ def corpus_files(name: str, *, limit: int | None = None) -> list[HubFile]:
         return [HubFile("", "", source.url, split="tail")]
     commit, files = dataset_commit(source.repo), list[HubFile]()
     for pattern, split in ((source.heldout, "heldout"), (source.train, "train" if source.heldout else "hash")):
-        most = limit if limit is None or split != "heldout" else held_out_limit(limit)
+        most = held_out_limit(limit) if split == "heldout" else limit
         size = 0
         for file in dataset_files(source.repo, commit, pattern, split) if pattern else ():
             if most is not None and size > most:
@@ -84,6 +79,6 @@ def corpus_files(name: str, *, limit: int | None = None) -> list[HubFile]:
     return files
 
 
-def held_out_limit(limit: int) -> int:
+def held_out_limit(limit: int | None) -> int | None:
     """Bytes of held-out text for a limit of training text: a tenth."""
-    return -(-limit // 10)
+    return None if limit is None else -(-limit // 10)

@@ -32,7 +32,7 @@ class TokenWriter:
         self.count, self.highest, self.digest = 0, 0, hashlib.sha256()
         self.pending = contextlib.ExitStack()
         self.file = self.pending.enter_context(atomic_file(self.path))
-        self.file.write(header(self.dtype, 0))
+        self.write_header()
 
     def __enter__(self) -> TokenWriter:
         return self
@@ -53,12 +53,17 @@ class TokenWriter:
         self.count += ids.size
         self.highest = max(self.highest, high)
 
+    def write_header(self) -> None:
+        """Write the header of .npy, which NumPy pads so that it is as long for any count."""
+        about = {"descr": self.dtype.str, "fortran_order": False, "shape": (self.count,)}
+        np.lib.format.write_array_header_1_0(self.file, about)
+
     def finish(self, **description: Any) -> None:
         """Put both files in their place, the JSON first, with more of a DESCRIPTION. ValueError: no ids."""
         if not self.count:
             raise ValueError(f"there are no tokens to write to {self.path}")
         self.file.seek(0)
-        self.file.write(header(self.dtype, self.count))
+        self.write_header()
         about = {"count": self.count, "dtype": self.dtype.name, "sha256": self.digest.hexdigest()}
         write_description(self.path, **about, highest=self.highest, **description)
         self.pending.close()
@@ -98,12 +103,6 @@ def write_tokens(
         about |= {"window": window, "pairs": pairs or None, "prompts": prompts or None}
         writer.finish(**about, mask=digest, fields=write_fields(Path(path), fields) if fields else None)
     return open_tokens(path, verify=False)
-
-
-def header(dtype: np.dtype[Any], count: int) -> bytes:
-    """The .npy header of a flat array, padded so that it is as long for any count."""
-    text = repr({"descr": dtype.str, "fortran_order": False, "shape": (count,)}).ljust(128 - 10 - 1) + "\n"
-    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode()
 
 
 def describe(

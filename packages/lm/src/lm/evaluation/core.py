@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from accounting.commands.tables import columns
-from lm.evaluation.likelihood import Request, first_of, likelihoods
+from lm.evaluation.likelihood import Request, first_of, likelihoods, shared
 from lm.extras import need
 from lm.model import Transformer
 from lm.progress import progress_bar
@@ -138,12 +138,6 @@ def requests_of(tokenizer: Any, task: CoreTask, number: int, context_length: int
     # A prompt that does not fit the context loses its beginning.
     cuts = [min(max(0, len(one) - context_length), start - 1) for one, start in zip(ids, starts, strict=True)]
     return [Request(tuple(i[cut:start]), tuple(i[start:])) for i, start, cut in zip(ids, starts, cuts, strict=True)]
-
-
-def shared(sequences: Sequence[Sequence[int]]) -> int:
-    """The number of ids with which all sequences begin."""
-    columns = enumerate(zip(*sequences, strict=False))
-    return next((place for place, ids in columns if len(set(ids)) > 1), min(map(len, sequences)))
 
 
 def prompts_of(task: CoreTask, number: int) -> list[str]:

@@ -185,10 +185,9 @@ def pair_request(tokenizer: Any, context: str, ending: str, *, is_chat: bool = F
     begin = [tokenizer.special_tokens[name] for name in names]
     special: dict[str, Any] = {"allowed_special": "all"} if is_chat else {"disallowed_special": ()}
     head, whole = ([*begin, *tokenizer.encode(text, **special)] for text in (context, context + ending))
-    shared = next((i for i, (one, other) in enumerate(zip(head, whole, strict=False)) if one != other), len(head))
-    shared = min(shared, len(whole) - 1) if context else len(begin)
-    before, ids = tuple(whole[:shared] or first_of(tokenizer)), tuple(whole[shared:])
-    seam, written = (b"".join(map(tokenizer.decode_single_token_bytes, some)) for some in (head[shared:], ids))
+    start = min(shared((head, whole)), len(whole) - 1) if context else len(begin)
+    before, ids = tuple(whole[:start] or first_of(tokenizer)), tuple(whole[start:])
+    seam, written = (b"".join(map(tokenizer.decode_single_token_bytes, some)) for some in (head[start:], ids))
     return Request(before, ids), seam if written.startswith(seam) else b""
 
 
@@ -236,6 +235,12 @@ def pair_likelihoods(
             nats = score.nats - (of_seam(one.before, seam) if seam and ending else 0.0)
             results.append(Likelihood(nats, score.greedy) if ending else Likelihood(0.0, True))
     return results
+
+
+def shared(sequences: Sequence[Sequence[int]]) -> int:
+    """The number of ids with which all sequences begin."""
+    columns = enumerate(zip(*sequences, strict=False))
+    return next((place for place, ids in columns if len(set(ids)) > 1), min(map(len, sequences)))
 
 
 def first_of(tokenizer: Any) -> list[int]:

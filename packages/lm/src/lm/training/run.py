@@ -22,8 +22,9 @@ from typing import Any, Literal, cast
 import tomli_w
 import torch
 
+from lm import __version__
 from lm.config import DeviceName, ModelConfig, TrainConfig, from_table, read_toml, to_table
-from lm.device import Processes, choose_device, choose_precision, describe_machine, local_rank, version
+from lm.device import Processes, choose_device, choose_precision, describe_machine, local_rank
 from lm.extras import MissingExtra
 from lm.families import config_class
 from lm.files import atomic_write, fsync, reason
@@ -195,7 +196,7 @@ def computed_by(config: TrainConfig, processes: Processes) -> dict[str, Any]:
     """Return what can change the last bits of a step beside the configuration; saved, and compared on resume."""
     return {
         "torch": torch.__version__,
-        "groundup-lm": version(),
+        "groundup-lm": __version__,
         "processes": processes.size,
         **({"parallel": config.parallel} if processes.size > 1 else {}),
         "device": config.device,

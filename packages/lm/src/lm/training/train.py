@@ -21,9 +21,10 @@ from typing import Any, Literal
 import torch
 from numpy.typing import NDArray
 
+from lm import __version__
 from lm.config import ModelConfig, TrainConfig, to_table
 from lm.data import Mixture, open_data
-from lm.device import Processes, device_name, float32_matmul_precision, launched, memory_of, threads, version
+from lm.device import Processes, device_name, float32_matmul_precision, launched, memory_of, threads
 from lm.families import build
 from lm.files import atomic_write, lock
 from lm.model import Transformer
@@ -443,7 +444,7 @@ def facts(model: ModelConfig, config: TrainConfig, data: Mixture) -> dict[str, A
     """Return what every process of a run must have been given alike, by name."""
     tables = {"model": to_table(model), "train": to_table(config), "data": data.fingerprints}
     settings = {f"{section}.{key}": value for section, table in tables.items() for key, value in table.items()}
-    return {**settings, "the version of torch": torch.__version__, "the version of groundup-lm": version()}
+    return {**settings, "the version of torch": torch.__version__, "the version of groundup-lm": __version__}
 
 
 def divergence_message(trainer: Trainer, run_dir: Path, skipped: str | None) -> str:

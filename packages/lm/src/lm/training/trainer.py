@@ -336,11 +336,10 @@ class Trainer:
     @contextlib.contextmanager
     def random_numbers(self) -> Iterator[None]:
         """Dropout's random numbers, by seed()."""
-        if not self.config.dropout and not self.config.lora_dropout:
-            yield
-            return
-        with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
-            torch.manual_seed(self.seed())
+        drops = bool(self.config.dropout or self.config.lora_dropout)
+        with torch.random.fork_rng([self.device] if self.device.type == "cuda" else [], enabled=drops):
+            if drops:
+                torch.manual_seed(self.seed())
             yield
 
     def seed(self) -> int:

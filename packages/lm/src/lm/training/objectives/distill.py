@@ -10,7 +10,7 @@ arXiv:1503.02531, 2306.08543, 2306.13649
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,14 +21,13 @@ from lm.config import TrainConfig
 from lm.data import Mixture
 from lm.documents import IGNORE, document_ids_of
 from lm.training.objectives.grpo import answers_to, check_problems, padded
-from lm.training.objectives.next_token import NextToken
+from lm.training.objectives.sft import SupervisedFineTuning
 from lm.training.trainer import MicroBatch
 
 
-class Distillation(NextToken):
+class Distillation(SupervisedFineTuning):
     """Inputs and targets → the sum of the divergences at the targets that are not IGNORE, in nats."""
 
-    is_uniform: ClassVar[bool] = False
     balances: ClassVar[bool] = False
     draws: ClassVar[bool] = True
 
@@ -65,6 +64,3 @@ class Distillation(NextToken):
         if self.config.distill_divergence == "forward":
             return (teacher_log_probs.exp() * (teacher_log_probs - student_log_probs)).sum()
         return (student_log_probs.exp() * (student_log_probs - teacher_log_probs)).sum()
-
-    def count(self, micro_batches: Sequence[MicroBatch]) -> int:
-        return sum(int((targets != IGNORE).sum()) for _, targets in micro_batches)
