@@ -341,15 +341,16 @@ USER, ANSWER = {"role": "user", "content": "hi"}, {"role": "assistant", "content
     ],
 )
 def test_a_key_that_would_change_what_is_learned_is_refused(change, says):
-    from lm.data.conversations import conversation_of, pair_of
+    from lm.data.conversations import pair_of
+    from lm.data.rows import messages_in, tools_of
 
     on_line = change if "functions" in change or "tools" in change else {}
     answer = ANSWER | ({} if on_line else change)
     with pytest.raises(ValueError, match=says):
-        conversation_of({"messages": [USER, answer], "id": 7} | on_line)
+        messages_in({"messages": [USER, answer], "id": 7}), tools_of(on_line)
     with pytest.raises(ValueError, match=says):
         pair_of({"chosen": [USER, answer], "rejected": "no"} | on_line)
-    assert len(conversation_of({"messages": [USER, ANSWER], "id": 7})[0]) == 2
+    assert len(messages_in({"messages": [USER, ANSWER], "id": 7})) == 2
 
 
 FOUR = {"role": "assistant", "content": "4"}
@@ -415,7 +416,7 @@ TOOLS_TEMPLATE = """{% if tools %}<|im_start|>system
 def test_calls_of_tools_are_learned_and_written_as_transformers_writes_them():
     transformers = pytest.importorskip("transformers")
     from lm.chat_template import ChatTemplate
-    from lm.data.conversations import conversation_of
+    from lm.data.rows import messages_in, tools_of
 
     tok = tokenizer()
     template = ChatTemplate(tok, TOOLS_TEMPLATE, (tok.special_tokens["<|im_end|>"],))
@@ -426,7 +427,7 @@ def test_calls_of_tools_are_learned_and_written_as_transformers_writes_them():
         {"from": "gpt", "value": "It is 4."},
     ]
     for row in (WITH_TOOLS, {"conversations": share, "tools": json.dumps([TOOL])}):
-        ids, learned = template.encode(*conversation_of(row))
+        ids, learned = template.encode(messages_in(row), tools_of(row))
         assert [tok.decode([i for i, is_learned in group]) for is_learned, group in runs_of(ids, learned)] == [
             '<tool_call>\n{"name": "add", "arguments": {"a": 2}}\n</tool_call><|im_end|>',
             "It is 4.<|im_end|>",
@@ -441,7 +442,7 @@ def test_calls_of_tools_are_learned_and_written_as_transformers_writes_them():
         text = tokenizer_base.apply_chat_template(talk, tools=[TOOL], chat_template=TOOLS_TEMPLATE, tokenize=False)
         assert tok.decode(ids) == text
     with pytest.raises(ValueError, match="the default one writes no tools"):
-        default_template_of(tok).encode(*conversation_of(WITH_TOOLS))
+        default_template_of(tok).encode(messages_in(WITH_TOOLS), tools_of(WITH_TOOLS))
 
 
 def runs_of(ids, learned):

@@ -16,7 +16,7 @@ import lm
 from lm.attention import attention, has_flash
 from lm.commands.cli import main
 from lm.config import ModelConfig
-from lm.device import Processes, float32_matmul_precision
+from lm.device import Processes, threads
 from lm.generation.sampling import Sampling
 from lm.generation.scheduler import Scheduler
 from lm.training.distributed import DistributedContext
@@ -54,7 +54,7 @@ def trained(device="cuda", model=MODEL, context=None, **change):
     context = context or Processes(device=torch.device("cuda", 0) if device == "cuda" else torch.device("cpu"))
     trainer = Trainer(new, config, context, end_of_text=3 if config.document_masking else None)
     batches = some_batches(config.micro_batch_size)
-    with float32_matmul_precision(config.precision):
+    with threads(0, config.precision):
         return trainer, [trainer.train_step(batches)["loss"] for _ in range(STEPS)]
 
 

@@ -188,7 +188,7 @@ def test_auto_is_bf16_on_a_processor_that_multiplies_it(flags, precision, monkey
 
 def test_tf32_is_put_back():
     before = torch.get_float32_matmul_precision()
-    with machine.float32_matmul_precision("tf32"):
+    with machine.threads(0, "tf32"):
         assert torch.get_float32_matmul_precision() == "high"
     assert torch.get_float32_matmul_precision() == before
 

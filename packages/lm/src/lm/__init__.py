@@ -23,22 +23,9 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "ModelConfig",
-    "TrainConfig",
-    "Transformer",
-    "evaluate",
-    "extend_vocabulary",
-    "from_gguf",
-    "from_huggingface",
-    "fuse",
-    "generate",
-    "generate_batch",
-    "load",
-    "stream",
-    "to_gguf",
-    "to_huggingface",
-    "train",
-]
+    "ModelConfig", "TrainConfig", "Transformer", "evaluate", "extend_vocabulary", "from_gguf", "from_huggingface",
+    "fuse", "generate", "generate_batch", "load", "stream", "to_gguf", "to_huggingface", "train",
+]  # fmt: skip
 
 _HOME = {
     "ModelConfig": "lm.config",

@@ -66,17 +66,6 @@ def multiplies_bfloat16(device: torch.device) -> bool:
     return device.type == "cuda" or (device.type == "cpu" and bool(has))
 
 
-@contextlib.contextmanager
-def float32_matmul_precision(precision: str) -> Iterator[None]:
-    """Multiply fp32 matrices in TF32 if that is the precision, else in fp32; the former setting is restored."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
-
-
 def autocast(device: torch.device, precision: str) -> torch.autocast:
     """Runs products in bf16 or fp16 where that is the precision; else changes nothing."""
     dtype = AUTOCAST.get(precision)
@@ -232,14 +221,19 @@ def peak_flops(device: torch.device, precision: str) -> float | None:
 
 
 @contextlib.contextmanager
-def threads(count: int) -> Iterator[None]:
-    """Run torch on this number of threads (0: unchanged), and restore the former number."""
-    before = torch.get_num_threads()
+def threads(count: int, precision: str = "fp32") -> Iterator[None]:
+    """Run torch on this number of threads (0: unchanged), its fp32 products in TF32 if that is the precision.
+
+    The former settings are restored.
+    """
+    before, products = torch.get_num_threads(), torch.get_float32_matmul_precision()
     torch.set_num_threads(count or before)
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     try:
         yield
     finally:
         torch.set_num_threads(before)
+        torch.set_float32_matmul_precision(products)
 
 
 @functools.cache

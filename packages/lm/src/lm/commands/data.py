@@ -25,7 +25,6 @@ class Examples(NamedTuple):
     """A command that encodes examples to learn from."""
 
     kind: Kind
-    word: str  # for several of them
     settings: str  # of a run that learns them
     help: str
     line: str  # of a file
@@ -34,21 +33,18 @@ class Examples(NamedTuple):
 EXAMPLES = {
     "chat": Examples(
         "conversation",
-        "conversations",
         "sft --train.document_masking true --train.epochs 3",
         "encode conversations, whose assistant's part alone a model then learns",
         "{\"messages\": …}, or ShareGPT's, Alpaca's or trl's rows",
     ),
     "preferences": Examples(
         "pair",
-        "pairs",
         "dpo --train.document_masking true --train.epochs 3",
         "encode pairs of answers: a model learns to prefer the first",
         '{"prompt": …, "chosen": …, "rejected": …}',
     ),
     "prompts": Examples(
         "prompt",
-        "prompts",
         "grpo --train.reward REWARD --train.document_masking true --train.steps 100",
         "encode prompts, whose answers a model draws and rewards judge",
         '{"prompt": …} with other fields, as "answer" or "tests"',
@@ -197,7 +193,7 @@ def encode_examples(command: str, options: argparse.Namespace) -> None:
         tokens = f", {count.tokens:,} tokens" if command == "chat" else ""
         if tokens and count.tokens:
             tokens += f", {count.learned / count.tokens:.0%} of them learned, {count.padding:,} padding"
-        print(f"{options.out}/{split}: {count.examples:,} {examples.word}{tokens}")
+        print(f"{options.out}/{split}: {count.examples:,} {examples.kind}s{tokens}")
     for key, reason in (
         (conversations.CUT, f"longer than {splits.window:,} tokens, and cut after the last answer that fits"),
         (conversations.TOO_LONG, f"left out, because they have no room in {splits.window:,} tokens"),

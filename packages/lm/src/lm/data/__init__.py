@@ -5,21 +5,6 @@ from lm.data.mixture import DataSet, Mixture, Tokens, check_range, open_data, op
 from lm.data.token_file import TokenWriter, describe, write_tokens
 
 __all__ = [
-    "DataSet",
-    "Ids",
-    "Mixture",
-    "Shards",
-    "TokenWriter",
-    "Tokens",
-    "batch",
-    "check_range",
-    "describe",
-    "get_batch",
-    "open_data",
-    "open_heldout",
-    "open_tokens",
-    "shuffled",
-    "token_files",
-    "windows_of",
-    "write_tokens",
-]
+    "DataSet", "Ids", "Mixture", "Shards", "TokenWriter", "Tokens", "batch", "check_range", "describe", "get_batch",
+    "open_data", "open_heldout", "open_tokens", "shuffled", "token_files", "windows_of", "write_tokens",
+]  # fmt: skip

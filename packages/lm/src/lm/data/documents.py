@@ -14,10 +14,7 @@ Document = bytes | memoryview
 
 
 def documents(path: str | Path, *, separator: bytes, key: str = "text") -> Iterator[Document]:
-    """The documents of a file, in order, empty ones left out; its name says what it is, as for bpe.train.
-
-    key: the text in JSON lines and Parquet.
-    """
+    """Yield the documents of a file, read by its name as bpe.train reads it; key: of the text in JSON and Parquet."""
     sources = need("bpe.corpus.sources", "text", "groundup-lm[text]")
     texts = sources.texts(sources.file_of(path, key))
     is_text = isinstance(sources.file_of(path), sources.PlainText)

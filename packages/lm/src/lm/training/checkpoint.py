@@ -64,11 +64,6 @@ class Checkpoint:
     state: dict[str, Any]  # the run's own
     hashes: dict[str, str]  # SHA-256 of its files, by their names
 
-    @property
-    def weights_fingerprint(self) -> str:
-        """A hash of its weights."""
-        return self.hashes[MODEL]
-
     @cached_property
     def model(self) -> dict[str, Tensor]:
         """The weights by name, on the CPU."""

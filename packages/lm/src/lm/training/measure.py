@@ -17,7 +17,7 @@ from torch.profiler import ProfilerActivity
 
 from lm.config import DeviceName, ModelConfig, TrainConfig, settable, settings_of
 from lm.data import batch
-from lm.device import Processes, choose_device, choose_precision, float32_matmul_precision, threads
+from lm.device import Processes, choose_device, choose_precision, threads
 from lm.families import build
 from lm.progress import progress_bar
 from lm.training.trainer import MicroBatch, Trainer
@@ -47,7 +47,7 @@ def on_random_tokens(
     )
     ids = np.random.default_rng(0).integers(0, model_config.vocab_size, size * (context + 1), dtype=np.uint32)
     end_of_text = 0 if config.document_masking else None
-    with threads(config.threads), float32_matmul_precision(config.precision), torch.random.fork_rng(devices=[]):
+    with threads(config.threads, config.precision), torch.random.fork_rng(devices=[]):
         trainer = Trainer(build(model_config), config, Processes(device=device), end_of_text=end_of_text)
         yield trainer, (batch(ids, 0, index, 0, 1, micro, context) for index in itertools.count())
 

@@ -34,7 +34,7 @@ from lm.ops.cpu import passes
 from lm.optimizer import AVERAGE, make_optimizer
 from lm.tokenizer import keep_tokenizer, kept_tokenizer
 from lm.training import checkpoint, resume
-from lm.training.checkpoint import CHECKPOINTS, Checkpoint, Damaged, from_weights, load_optimizer
+from lm.training.checkpoint import CHECKPOINTS, MODEL, Checkpoint, Damaged, from_weights, load_optimizer
 from lm.training.metrics import METRICS, read_lines
 from lm.training.resume import RunConfig
 from lm.training.trainer import Trainer, objective_of
@@ -252,7 +252,8 @@ def read(run_dir: str | Path) -> RunConfig:
 
 def write(run_dir: Path, config: RunConfig) -> None:
     """Write a run's configuration, whole or not at all."""
-    tables = {**resume.tables_of(config), "data": config.data, "start": config.start}
+    train = None if config.train is None else to_table(config.train)
+    tables = {"model": to_table(config.model), "train": train, "data": config.data, "start": config.start}
     atomic_write(run_dir / CONFIG, tomli_w.dumps({name: table for name, table in tables.items() if table}))
 
 
@@ -306,7 +307,7 @@ def origin(run_dir: Path, config: RunConfig, branch: str | Path | None, step: in
     if branch is not None and saved.step >= train.steps:
         sizes = f"of step {saved.step}, and train.steps is {train.steps}"
         raise ValueError(f"the checkpoint of {source} is {sizes}: raise it, or name an earlier one with --step")
-    start = {"from": str(source), "step": saved.step, "weights": saved.weights_fingerprint}
+    start = {"from": str(source), "step": saved.step, "weights": saved.hashes[MODEL]}
     if branch is None or other.train is None:
         return {"kind": "weights", **start}
     # With another batch size the rows that were read are not steps times rows: the difference keeps the place.
@@ -318,7 +319,7 @@ def copy_origin(run_dir: Path, config: RunConfig, source: Path) -> Checkpoint | 
     """Copy a checkpoint of another run as the first of this one; for a branch with its optimizer and its metrics."""
     start, folder, state = config.start, run_dir / CHECKPOINTS, {"config": resume.exact_settings(config)}
     saved = checkpoint.load(source / CHECKPOINTS, start["step"], weights_only=start["kind"] == "weights")
-    if saved is None or saved.weights_fingerprint != start["weights"]:
+    if saved is None or saved.hashes[MODEL] != start["weights"]:
         raise ValueError(f"the run in {run_dir} began from step {start['step']} of {source}, which has changed since")
     if start["kind"] == "weights":
         checkpoint.save(folder, 0, plain_model(read(source), saved, source / CONFIG), None, state)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from lm import __version__
 from lm.config import ModelConfig, TrainConfig, to_table
 from lm.data import Mixture, open_data
-from lm.device import Processes, device_name, float32_matmul_precision, launched, memory_of, threads
+from lm.device import Processes, device_name, launched, memory_of, threads
 from lm.families import build
 from lm.files import atomic_write, lock
 from lm.model import Transformer
@@ -182,8 +182,7 @@ def train(
                 opened = distributed.wait_until_visible(opened, run_dir, processes)
 
             # The trainer, and its steps.
-            stack.enter_context(threads(config.threads))
-            stack.enter_context(float32_matmul_precision(config.precision))
+            stack.enter_context(threads(config.threads, config.precision))
             shared = f", {processes.size} processes ({config.parallel})" if processes.size > 1 else ""
             if opened.saved is None or opened.saved.step < config.steps:
                 say(f"training on {device_name(device)} in {config.precision}{shared}")
