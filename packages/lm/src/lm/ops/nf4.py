@@ -60,7 +60,7 @@ def dequantize(rows: int, columns: int, codes: Tensor, scales: Tensor, steps: Te
     _, pairs, levels = tables(codes.device)
     step_of_scale = steps.float().repeat_interleave(SCALES)[: len(scales)]
     largest = levels.index_select(0, scales.int()) * step_of_scale + offset.float()
-    blocks = pairs.index_select(0, codes.int()).view(-1, BLOCK) * largest[:, None]
+    blocks = pairs.index_select(0, codes.int()).view(-1, BLOCK).mul_(largest[:, None])
     return blocks.flatten()[: rows * columns].view(rows, columns)
 
 
