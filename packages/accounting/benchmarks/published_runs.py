@@ -378,6 +378,9 @@ def table() -> str:
             "in the range of the runs most like them, without those of their own model, device and framework."
         )
         lines.append("")
+    kinds = [(int(row["held out"]), float(row["covered"])) for row in csv.DictReader(summary()[1].splitlines())]
+    unseen, inside = sum(count for count, _ in kinds), sum(round(count * part) for count, part in kinds)
+    lines += [f"Of all {unseen} that were never fitted {inside} ({inside / unseen:.0%}) lie in their range.", ""]
     lines += [f"- {name}: [{title}]({address})" for name, (title, address) in SOURCES.items()]
     return "\n".join(lines)
 
