@@ -102,7 +102,7 @@ FIRST = Place()
 
 
 def split(whole: int, parts: int) -> list[int]:
-    """A whole number in so many shares that differ by at most one, the larger ones first."""
+    """A whole number in `parts` shares that differ by at most one, the larger ones first."""
     return [whole // parts + (at < whole % parts) for at in range(parts)]
 
 

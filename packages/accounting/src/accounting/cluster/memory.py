@@ -97,7 +97,8 @@ def fullest(
     most: Phase | None = None
     for place in places(layout):
         # most ranks hold the same; of stages with equal layers, first and last apart, the earliest has most in flight
-        mine = (min(place.stage, 1) + (place.stage == layout.pipeline - 1), shard(shape, layout, place))
+        end = 0 if place.stage == 0 else 2 if place.stage == layout.pipeline - 1 else 1
+        mine = (end, shard(shape, layout, place))
         if mine in seen:
             continue
         seen.add(mine)

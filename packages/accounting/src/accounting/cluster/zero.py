@@ -86,5 +86,5 @@ def zero_traffic(group: Held, weight: Term, gradient: Term, zero: int, micro_bat
 
 
 def all_reduced(elements: Term, devices: Term) -> Term:
-    """Elements that a device sends when so many are summed: a reduce-scatter and an all-gather in a ring."""
+    """Elements that a device sends when `elements` are summed: a reduce-scatter and an all-gather in a ring."""
     return 2 * ((devices - 1) * ((elements + (devices - 1)) // devices))

@@ -18,7 +18,7 @@ from accounting.units import Bytes, human
 
 
 def fit(options: argparse.Namespace) -> Answer:
-    """The largest that trains in so many bytes, with the peaks of the answer and of one more."""
+    """The largest that trains in a device's memory, with the peaks of the answer and of one more."""
     shape, layout, policy = shape_of(options), layout_of(options), policy_of(options)
     limit = device(options.device).memory if options.device else Bytes(int(options.memory * GB))
     batch, length = options.batch, options.context

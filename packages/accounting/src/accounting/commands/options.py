@@ -109,7 +109,7 @@ def layout_of(options: argparse.Namespace) -> Layout | None:
 
 
 def energy_of(options: argparse.Namespace, device_hours: float) -> tuple[float, float | None] | None:
-    """kWh and kg of carbon dioxide of so many device hours; None without --watts, the latter without --carbon."""
+    """kWh and kg of carbon dioxide of these device hours; None without --watts, the latter without --carbon."""
     for name in ("watts", "carbon"):
         value = getattr(options, name)
         if value is not None and not 0 < value < float("inf"):

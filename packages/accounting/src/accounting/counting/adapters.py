@@ -47,7 +47,7 @@ def rank_of(shape: TransformerShape) -> Term:
 
 
 def adapter_elements(shape: TransformerShape, experts: int, *, of_ffn: bool | None = None) -> Term:
-    """Elements of one layer's adapters with so many experts; of_ffn: of one of feed-forward layer and attention."""
+    """Elements of one layer's adapters with `experts` experts; of_ffn: of one of feed-forward layer and attention."""
     rank, terms = rank_of(shape), []
     for name, (into, out) in adapted(shape).items():
         if of_ffn is None or of_ffn == (name in OF_FFN_MATRICES):

@@ -158,7 +158,7 @@ def shared_tensors(run: ForwardPass) -> dict[Component, Tensors]:
 
 
 def saved_by_layers(run: ForwardPass, layers: dict[Kind, Term]) -> dict[Component, Tensors]:
-    """Tensors that so many layers of each kind save until their backward."""
+    """Tensors that these layers of each kind save until their backward."""
     saved: dict[Component, Tensors] = {}
     for kind, count in layers.items() if run.policy.offload != "activations" else ():
         if not count and len(layers) > 1:

@@ -19,7 +19,7 @@ KEPT_REMAINDER = 1 << 20
 
 
 def block(size: int) -> int:
-    """Bytes of the block that a tensor of so many bytes takes."""
+    """Bytes of the block that a tensor of `size` bytes takes."""
     rounded = -(-size // BLOCK) * BLOCK
     if rounded < OWN_SEGMENT:
         return rounded

@@ -129,7 +129,7 @@ def weight_bytes(shape: TransformerShape, *, weights: str = "bf16") -> Breakdown
 
 
 def weights_read(shape: TransformerShape, tokens: int, *, weights: str = "bf16") -> Breakdown:
-    """Bytes of the weights that one forward pass over so many tokens reads.
+    """Bytes of the weights that one forward pass over `tokens` tokens reads.
 
     Of an embedding table the rows of the tokens, unless it is tied to the head, which is read whole; of experts at most
     as many as the tokens can choose.

@@ -103,7 +103,7 @@ def temporary(name: str, *tensors: tuple[int, Term]) -> Item:
 
 
 def total_bytes(tensors: Iterable[tuple[int, Term]]) -> Term:
-    """Bytes of so many tensors."""
+    """Bytes of all these tensors."""
     return added(count * size for count, size in tensors)
 
 

@@ -250,7 +250,7 @@ class Step:
         return Symbol("attention_params", attention), Symbol(f"{prefix}ffn_params", ffn)
 
     def gradients(self, finished: Term, newest: Term, blocks: int = 0) -> Gradients:
-        """Gradients of so many parameters, and of the newest: a tensor of its own until it is added to those before.
+        """Gradients of the finished parameters, and of the newest: a tensor of its own until it is added to others.
 
         Under autocast the newest is that of the bf16 copy, and then a second one in fp32. blocks: how many are through.
         """
@@ -437,7 +437,7 @@ class Step:
         return Moment("optimizer step", PhaseKind.OPTIMIZER_STEP, gradients, [alive])
 
     def saved(self, layers: dict[Kind, Term], block: Kind | None = None) -> list[Item]:
-        """Tensors that so many layers of each kind save, and those shared with each other and the current block."""
+        """Tensors that these layers of each kind save, and those shared with each other and the current block."""
         shared = self.shared
         if self.run.transformers:
             shared = {**shared, Component.MASK: masks(self.run, layers, block)}

@@ -9,7 +9,7 @@ from accounting.shape import TransformerShape
 
 
 def lengthened(shape: TransformerShape, positions: int) -> TransformerShape:
-    """The shape with a context of at least so many positions."""
+    """The shape with a context of at least `positions` positions."""
     return replace(shape, context_length=max(shape.context_length, positions))
 
 

@@ -397,12 +397,13 @@ return phase(title, kind, alive, words, {__proto__: $k, place: place.words});
 });
 let fullest;
 fullest = $def("fullest", "shape layout batch_size= seq_len= * policy= limit=", [1n, null, DEFAULT, null], function (shape, layout, batch_size, seq_len, policy, limit) {
-let mine, most, peak, place, seen;
+let end, mine, most, peak, place, seen;
 
 seen = set();
 most = null;
 for (place of places(layout)) {
-mine = $tuple([$add(min(getattr(place, "stage"), 1n), $eq(place.stage, $sub(layout.pipeline, 1n))), shard(shape, layout, place)]);
+end = ($eq(place.stage, 0n) ? 0n : ($eq(place.stage, $sub(layout.pipeline, 1n)) ? 2n : 1n));
+mine = $tuple([end, shard(shape, layout, place)]);
 if ($in(mine, seen)) {
 continue;
 }

@@ -94,7 +94,7 @@ class Accuracy:
 def accuracy(
     shape: TransformerShape, device: Device, devices: int, seq_len: int | None = None, *, precision: str = "bf16"
 ) -> Accuracy:
-    """The published runs most like a step of this shape on so many devices, and the errors over its kind."""
+    """The published runs most like a step of this shape on these devices, and the errors over its kind."""
     kind = "mixture" if shape.most_experts > 1 else "dense"
     active, length = int(parameters(shape, active=True).total), shape.sequence(seq_len)
     mine = PublishedRun(kind, "", device.name, devices, "", precision, length, active, 1.0, False)

@@ -26,8 +26,8 @@ from accounting.units import Bytes, FLOPs, Seconds
 
 @dataclass(frozen=True)
 class Storage:
-    """Storage of a model that generates: its weights, its cache in pages of so many positions (0: as long as it
-    is; see kv_cache), and the devices that share each layer."""
+    """Storage of a model that generates: its weights, its cache in pages of `page` positions (0: exact; see
+    kv_cache), and the devices that share each layer."""
 
     weights: str = "bf16"
     cache: str = "bf16"
@@ -228,7 +228,7 @@ def decode_time(
 def generation_time(
     shape: TransformerShape, device: Device, prompt: int, output: int, batch_size: int = 1, *, storage: Storage = PLAIN
 ) -> Generation:
-    """Reading prompts of so many positions and generating so many tokens after each.
+    """Time to read prompts of `prompt` positions and to generate `output` tokens after each.
 
     The first new token comes of the prefill; each of the others of a decoding step, whose cache is one position longer
     than that of the step before. The seconds of all steps are summed exactly. ValueError: output is below 2.
@@ -270,7 +270,7 @@ def max_sequences(
     storage: Storage = PLAIN,
     engine: Engine | None = None,
 ) -> int:
-    """The most sequences of so many positions that devices decode together; 0 if not even one fits.
+    """The most sequences of `context` positions that devices decode together; 0 if not even one fits.
 
     With an engine those whose caches are in what it leaves, and no more than it decodes at once.
     """

@@ -84,7 +84,7 @@ def plan(
     memory_limit: int | None = None,
     most: int = 10,
 ) -> list[Plan]:
-    """The layouts of `devices` devices that a run of so many tokens fits on, fastest first.
+    """The layouts of `devices` devices that a run of these tokens fits on, fastest first.
 
     Args:
         joined_by: link and network, those of the maker's server if None.

@@ -75,7 +75,7 @@ class ComputeOptimal:
 def compute_optimal(
     compute: float | None = None, *, parameters: float | None = None, law: str = "besiroglu"
 ) -> ComputeOptimal:
-    """Parameters and tokens for so many training FLOPs, or the FLOPs and tokens that so many parameters deserve.
+    """Parameters and tokens for a budget of training FLOPs, or the FLOPs and tokens that fit a number of parameters.
 
     Give exactly one of the two. Beyond the law's own runs the answer is an extrapolation, and its warning says so.
     """
