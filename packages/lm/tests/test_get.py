@@ -20,7 +20,7 @@ from hub import COMMIT, Hub
 
 from lm.commands.cli import main
 from lm.data import corpora, open_data, open_tokens, token_files
-from lm.data.hub import Cancelled, download
+from lm.data.hub import Cancelled, HubFile, download
 
 needs_bpe = pytest.mark.skipif(importlib.util.find_spec("bpe") is None, reason="the package bpe is not installed")
 
@@ -283,9 +283,10 @@ def test_tinystories(tmp_path, tok, serve, capsys):
 
 
 @needs_bpe
-def test_a_limit_is_of_text_to_train_on_and_a_tenth_of_it_is_held_out(tmp_path, tok, serve):
+def test_a_limit_downloads_no_more_than_it_needs(tmp_path, tok, serve, monkeypatch):
+    monkeypatch.setattr("lm.data.get.SLACK", 500)
     train, valid = stories(3000), stories(2000, 1)
-    serve(TINY, {TRAIN: as_text(train), VALID: as_text(valid)})
+    hub = serve(TINY, {TRAIN: as_text(train), VALID: as_text(valid)})
     assert get(tmp_path, more=["--limit-bytes", "20000"]) == 0
     data = open_data(tmp_path / "out").parts[0]
     learned, heldout = read_back(tok, data.tokens), read_back(tok, data.heldout)
@@ -293,6 +294,21 @@ def test_a_limit_is_of_text_to_train_on_and_a_tenth_of_it_is_held_out(tmp_path, 
     assert heldout == valid[: len(heldout)]
     assert sum(len(text.encode()) for text in learned) - 20000 < len(learned[-1].encode())
     assert 2000 <= data.heldout.bytes < 3000
+    assert [byte_range for _, byte_range, _ in hub.seen] == ["bytes=0-2499", "bytes=0-20499"]
+
+
+@pytest.mark.parametrize(("most", "beginning"), [(5, b"ab\n"), (6, b"ab\ncd\n"), (2, b"ab"), (99, b"ab\ncd\n")])
+def test_the_beginning_of_a_file_ends_with_a_line(serve, tmp_path, most, beginning):
+    hub, stop = serve(TINY, {TRAIN: b"ab\ncd\nef"}), threading.Event()
+    file = HubFile(TINY, COMMIT, TRAIN)
+    stop.set()
+    with pytest.raises(Cancelled):
+        download(file, tmp_path, most=most, stop=stop)
+    assert not (tmp_path / TRAIN).exists()
+    assert download(file, tmp_path, most=most, stop=threading.Event()).read_bytes() == beginning
+    seen = len(hub.seen)
+    assert download(file, tmp_path, most=most, stop=threading.Event()).read_bytes() == beginning
+    assert len(hub.seen) == seen  # it is there
 
 
 @needs_bpe

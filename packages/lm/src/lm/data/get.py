@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import threading
 from collections.abc import Callable
@@ -13,10 +14,11 @@ from typing import Any
 
 from lm.data import corpora
 from lm.data.hub import HubFile, download
-from lm.data.prepare import Input, Progress, Recipe, prepare_inputs
+from lm.data.prepare import HELDOUT, Input, Progress, Recipe, prepare_inputs
 from lm.files import atomic_write, lock
 
 FILES = "files.json"  # what the publisher listed when it began
+SLACK = 1 << 21  # bytes that the beginning of a file has more than a limit, whose last document may end behind it
 
 
 def get(
@@ -30,8 +32,8 @@ def get(
 ) -> Progress:
     """Download and encode a published corpus, or continue where an earlier call of the same was stopped.
 
-    Files beyond recipe.limit are not downloaded; a file is removed when its tokens are in their place. encoded: called
-    with the bytes of text. See prepare for the rest, and hub.download for errors of the network.
+    Of text and JSON lines no more is downloaded than recipe.limit needs; a file is removed when its tokens are in their
+    place. encoded: called with the bytes of text. See prepare for the rest, and hub.download for errors of the network.
     """
     with lock(out):
         files, folder = listed(name, recipe, out), out / "download"
@@ -42,7 +44,9 @@ def get(
 
             def start(index: int) -> Future[Path]:
                 if index not in coming:
-                    coming[index] = pool.submit(download, files[index], folder, stop=stop)
+                    file = files[index]
+                    end = recipe.end_of_text.encode() if file.path.endswith(".txt") else b"\n"
+                    coming[index] = pool.submit(download, file, folder, most=most_of(file, recipe), end=end, stop=stop)
                 return coming[index]
 
             def obtain(index: int) -> Path:
@@ -75,6 +79,14 @@ def fetch(name: str, out: Path, limit: int | None = None) -> None:
     with lock(out):
         for one in corpora.corpus_files(name, limit=limit):
             download(one, out, stop=threading.Event())
+
+
+def most_of(file: HubFile, recipe: Recipe) -> int | None:
+    """Bytes of a file that a limited corpus needs; None for all, as of what is compressed."""
+    limit = recipe.limit_heldout if file.split == HELDOUT else recipe.limit
+    if limit is None or not file.path.endswith((".txt", ".jsonl")) or (file.size or math.inf) <= limit + SLACK:
+        return None
+    return limit + SLACK
 
 
 def listed(name: str, recipe: Recipe, out: Path) -> list[HubFile]:

@@ -83,11 +83,14 @@ def dataset_files(repo: str, commit: str, pattern: str, split: str) -> Iterator[
                 yield HubFile(repo, commit, entry.path, entry.size, digest, split)
 
 
-def download(file: HubFile, folder: Path, *, stop: threading.Event) -> Path:
+def download(
+    file: HubFile, folder: Path, *, most: int | None = None, end: bytes = b"\n", stop: threading.Event
+) -> Path:
     """Download a file under its path in the repository, or continue where an earlier call was stopped; return its path.
 
-    It is whole, and checked against the SHA-256 that its publisher states. stop: Cancelled once it is set.
-    ConnectionError, FileNotFoundError, PermissionError: in a sentence.
+    It is whole, and checked against the SHA-256 that its publisher states. most: download no more than these bytes of
+    its beginning, up to an `end` of a document; stop: Cancelled once it is set. ConnectionError, FileNotFoundError,
+    PermissionError: in a sentence.
     """
     name, mismatches = f"{file.repo}/{file.path}", 0
     for tries in itertools.count(1):
@@ -95,6 +98,8 @@ def download(file: HubFile, folder: Path, *, stop: threading.Event) -> Path:
             if not file.repo:
                 return from_address(file.path, folder)
             with in_a_sentence(name):
+                if most is not None:
+                    return beginning_of(file, folder / file.path, most, end, stop)
                 where = {"repo_type": "dataset", "revision": file.commit, "local_dir": folder, "endpoint": endpoint()}
                 bar = cancelled_by(stop)
                 path = Path(library().hf_hub_download(file.repo, file.path, tqdm_class=bar, **where))
@@ -127,6 +132,28 @@ def cancelled_by(stop: threading.Event) -> Any:
                 raise Cancelled
 
     return Progress
+
+
+def beginning_of(file: HubFile, path: Path, most: int, end: bytes, stop: threading.Event) -> Path:
+    """Download the first `most` bytes of a file up to the last `end` in them, unless they are there."""
+    hub, part, last = library(), path.with_name(path.name + ".part"), 0
+    if path.exists():
+        return path
+    part.parent.mkdir(parents=True, exist_ok=True)
+    url = hub.hf_hub_url(file.repo, file.path, repo_type="dataset", revision=file.commit, endpoint=endpoint())
+    headers = {**hub.utils.build_hf_headers(), "Range": f"bytes=0-{most - 1}"}
+    with open(part, "wb") as out, hub.utils.http_stream_backoff("GET", url, headers=headers) as response:
+        hub.utils.hf_raise_for_status(response)
+        for block in response.iter_bytes(1 << 18):
+            if stop.is_set():
+                raise Cancelled
+            if (place := block.rfind(end, 0, most - out.tell())) >= 0:
+                last = out.tell() + place + len(end)
+            if out.write(block[: most - out.tell()]) < len(block):  # the server ignores the range, and sends all of it
+                break
+        out.truncate(last or None)
+    os.replace(part, path)
+    return path
 
 
 def from_address(url: str, folder: Path) -> Path:
