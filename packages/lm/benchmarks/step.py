@@ -6,7 +6,8 @@ python benchmarks/step.py [--compile] [--precision bf16] [--rounds 10] [--thread
 
 Each runs in a process of its own, as its users run it, and takes one step when it is its turn: forward, backward,
 clipping, AdamW, on the same random tokens. Shape: 4 layers of 256, d_ff 704, 4 heads, vocabulary 4,096, context 256,
-batch 16, fp32, or in bf16 under autocast. Then how long `lm train` takes to its first step.
+batch 16, fp32, or in bf16 under autocast. One more process multiplies large matrices in its turn: a step's share of
+that rate says how much could still be gained on this processor. Then how long `lm train` takes to its first step.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from typing import Any
 
 VOCAB, CONTEXT, LAYERS, WIDTH, HEADS, HIDDEN, BATCH = 4096, 256, 4, 256, 4, 704, 16
 TOKENS = BATCH * CONTEXT
+LARGE = 2048  # rows and columns of the matrices of `matmuls`
+RATE = "matmul"
 MARKS = ("<!-- bench-step: begin -->", "<!-- bench-step: end -->")
 Step = Callable[[], float]
 
@@ -131,6 +134,26 @@ def plain(compile: bool, precision: str) -> Step:
     )
 
 
+def matmuls(compile: bool, precision: str) -> Step:
+    """Multiply square matrices of LARGE rows by torch's choice and by oneDNN's kernels; the seconds of the faster."""
+    import torch
+    import torch.nn.functional as F
+
+    from lm.ops.cpu import products
+
+    a, b = torch.randn(2, LARGE, LARGE).to({"fp32": torch.float32, "bf16": torch.bfloat16}[precision])
+
+    def step() -> float:
+        seconds = []
+        for product in (F.linear, products.product):
+            began = time.perf_counter()
+            product(a, b)
+            seconds.append(time.perf_counter() - began)
+        return min(seconds)
+
+    return step
+
+
 MAKERS = {"lm": ours, "transformers' Llama": transformers_llama, "plain PyTorch": plain}
 
 
@@ -141,11 +164,11 @@ def serve(name: str, compile: bool, precision: str, threads: int, turns: Connect
 
     torch.set_num_threads(threads)
     torch.manual_seed(0)
-    step = MAKERS[name](compile, precision)
+    step = (matmuls if name == RATE else MAKERS[name])(compile, precision)
     while turns.recv():
         began, worked = time.perf_counter(), time.process_time()
-        step()
-        turns.send((time.perf_counter() - began, time.process_time() - worked))
+        value = step()
+        turns.send((value if name == RATE else time.perf_counter() - began, time.process_time() - worked))
     turns.send(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 
 
@@ -200,7 +223,7 @@ def main() -> None:
     options = parser.parse_args()
     several, contenders, cost = multiprocessing.get_context("spawn"), {}, flops_a_token()
     for compile in (False, True) if options.compile else (False,):
-        for name in MAKERS:
+        for name in MAKERS if compile else (*MAKERS, RATE):
             here, there = several.Pipe()
             process = several.Process(
                 target=serve, args=(name, compile, options.precision, options.threads, there), daemon=True
@@ -215,9 +238,12 @@ def main() -> None:
                 times.append(seconds)
                 worked.append(cpu)
     lines = [
-        "| | ms a step | tokens/s | GFLOP/s | CPU ms a step | peak memory | `lm` is faster by |",
-        "|---|---|---|---|---|---|---|",
+        "| | ms a step | tokens/s | GFLOP/s | of the matmul rate | CPU ms a step | peak memory | `lm` is faster by |",
+        "|---|---|---|---|---|---|---|---|",
     ]
+    _, pipe, times, _ = contenders.pop((RATE, False))
+    pipe.send(False)
+    rate = 2 * LARGE**3 / statistics.median(times)
     for (name, compile), (_, pipe, times, worked) in contenders.items():
         pipe.send(False)
         peak = pipe.recv()
@@ -227,7 +253,7 @@ def main() -> None:
         speed = TOKENS / middle
         lines.append(
             f"| {name}{', compiled' if compile else ''} | {middle * 1e3:,.0f} | {speed:,.0f} | "
-            f"{speed * cost / 1e9:,.0f} | {busy * 1e3:,.0f} | {peak / 1e6:,.0f} MB | "
+            f"{speed * cost / 1e9:,.0f} | {speed * cost / rate:.0%} | {busy * 1e3:,.0f} | {peak / 1e6:,.0f} MB | "
             f"{'' if name == 'lm' else f'{factor:.2f} ×'} |"
         )
     import torch
@@ -237,7 +263,7 @@ def main() -> None:
     lines.append(
         f"torch {torch.__version__}, transformers {transformers.__version__}, {options.threads} threads, "
         f"{options.precision}, {options.rounds} rounds in turns, medians; the factor is the median over the rounds. "
-        f"A CPU has no published peak, so GFLOP/s stand for MFU."
+        f"Large matrices were multiplied at {rate / 1e9:,.0f} GFLOP/s in the same turns."
     )
     lines.append("")
     lines.append(f"`lm train cpu-demo` writes the line of its first step {start():.1f} s after it is called.")
