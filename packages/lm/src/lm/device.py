@@ -222,10 +222,7 @@ def peak_flops(device: torch.device, precision: str) -> float | None:
 
 @contextlib.contextmanager
 def threads(count: int, precision: str = "fp32") -> Iterator[None]:
-    """Run torch on this number of threads (0: unchanged), its fp32 products in TF32 if that is the precision.
-
-    The former settings are restored.
-    """
+    """Run torch, in the block, on this number of threads (0: unchanged), in TF32 if that is the precision."""
     before, products = torch.get_num_threads(), torch.get_float32_matmul_precision()
     torch.set_num_threads(count or before)
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
@@ -246,10 +243,8 @@ def keep_freed_memory() -> None:
 
 
 def use_huge_pages(model: nn.Module) -> None:
-    """Move the weights of a model on the CPU into one block of memory, which NumPy asks Linux to hold in huge pages.
-
-    Decoding reads all of them for each token, and finding 4 kB pages takes a fifth of its time.
-    """
+    """Move the weights of a model on the CPU into one block of memory, which NumPy asks Linux to hold in huge pages."""
+    # Decoding reads all of them for each token, and finding 4 kB pages takes a fifth of its time.
     tensors = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}.values()
     sizes = [-(-tensor.nbytes // CACHE_LINE) * CACHE_LINE for tensor in tensors]
     block, begin = lines(np.empty, sum(sizes)), 0

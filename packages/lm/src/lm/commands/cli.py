@@ -104,9 +104,9 @@ def make_parser(commands: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
 
 
 class Ended(Exception):
-    """Ends a command that was not misused, as a stopped or diverged run, with an exit status."""
+    """Ends a command that was not misused, as a stopped or diverged run, with an exit status: 1 if it failed."""
 
-    def __init__(self, message: str, status: int) -> None:
+    def __init__(self, message: str, status: int = 1) -> None:
         super().__init__(message)
         self.status = status
 

@@ -178,9 +178,8 @@ def describe(name: str, kind: type, values: Mapping[str, Any] | None = None) -> 
 
 def spelled(value: object) -> str:
     """A value as a command line takes it."""
-    return (
-        f"{value:g}" if isinstance(value, float) else str(value).lower() if value in (None, True, False) else str(value)
-    )
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    return text.lower() if value in (None, True, False) else text
 
 
 class WithSettings(argparse.RawDescriptionHelpFormatter):

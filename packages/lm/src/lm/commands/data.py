@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from lm.data.conversations import Kind
     from lm.data.prepare import Progress, Recipe
 
-DAMAGED = 1
 FIM = ("fim_spm_rate", "fim_tokens")  # options that go with --fim-rate
 
 
@@ -252,7 +251,7 @@ def verify(options: argparse.Namespace) -> None:
     if tokenizer is None and len(tokenizers := {tokens.tokenizer for tokens in whole}) > 1:
         damage.append(f"{path} holds files of {len(tokenizers)} tokenizers: encode all with one")
     if damage:
-        raise Ended("\nlm: ".join(damage), DAMAGED)
+        raise Ended("\nlm: ".join(damage))
     print(f"{len(whole)} file{'s' if len(whole) > 1 else ''} hold: {sum(map(len, whole)):,} tokens")
 
 

@@ -19,7 +19,6 @@ from lm.commands.configuration import configuration, data_of, pairs_of, presets
 if TYPE_CHECKING:
     from lm.experiments.grid import Outcome, Trial
 
-FAILED = 1
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 BASE = "base"  # the variant without a change
 
@@ -111,7 +110,7 @@ def perform(
     except (Stopped, KeyboardInterrupt):
         raise Ended(f"stopped: the same command goes on with the runs in {out}", STOPPED) from None
     except OutOfMemory as failed:
-        raise Ended(str(failed), FAILED) from None
+        raise Ended(str(failed)) from None
     finally:
         signal.signal(signal.SIGTERM, before)
 

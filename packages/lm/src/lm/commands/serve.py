@@ -16,7 +16,6 @@ from lm.commands.cli import Commands, Ended, add, add_model, model_of
 if TYPE_CHECKING:
     from lm.model import Transformer
 
-FAILED = 1
 # Seconds that an idle connection is open: longer than clients keep theirs (the OpenAI client 5), so that it is not
 # closed under a request that is being sent.
 KEEP_ALIVE = 75
@@ -89,7 +88,7 @@ def serve(options: argparse.Namespace) -> None:
         bound = config.bind_socket()
     except SystemExit:  # uvicorn has said why
         message = f"{options.host} port {options.port} is not free or not of this machine: name another with --port"
-        raise Ended(f"{message} or --host", FAILED) from None
+        raise Ended(f"{message} or --host") from None
     # Otherwise a token waits until the client acknowledges the one before, up to 40 ms. Connections inherit the option;
     # asyncio sets it only where a socket names its protocol, and uvicorn's does not.
     bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

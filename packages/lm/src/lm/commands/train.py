@@ -17,8 +17,6 @@ from lm.commands.configuration import (
 )
 from lm.config import ModelConfig, TrainConfig, read_toml
 
-FAILED = 1
-
 
 def register(commands: Commands) -> None:
     text = "train a model, continue a run, or fine-tune another one; settings of the configuration are "
@@ -63,7 +61,7 @@ def train(options: argparse.Namespace) -> None:
     except training.Stopped as stopped:
         raise Ended(str(stopped), STOPPED) from None
     except (training.Diverged, training.OutOfMemory, RewardFailed, Lost) as failed:
-        raise Ended(str(failed), FAILED) from None
+        raise Ended(str(failed)) from None
     if local_rank():
         return
     heldout = "" if result.heldout is None else f", held-out {result.heldout}"
@@ -72,11 +70,7 @@ def train(options: argparse.Namespace) -> None:
 
 
 def configuration_and_data(options: argparse.Namespace) -> tuple[ModelConfig | None, TrainConfig, Any]:
-    """Return the configuration of CONFIG, or of --depth and the vocabulary of --tokenizer or of the data; and the data.
-
-    Raises:
-        ValueError: Neither or both of CONFIG and --depth are given, or --depth has no --data.
-    """
+    """Return the configuration of CONFIG, or of --depth and the vocabulary of --tokenizer or the data; and the data."""
     if options.depth is None and options.config is None:
         options.parser.error("the following arguments are required: CONFIG, or --depth")
     if options.depth is None:
@@ -93,11 +87,7 @@ def configuration_and_data(options: argparse.Namespace) -> tuple[ModelConfig | N
 
 
 def begin_with_weights(options: argparse.Namespace) -> list[str]:
-    """The settings of the command line, with init_from where CONFIG is a model, or of a run that has weights.
-
-    Raises:
-        ValueError: CONFIG is of a run whose weights are missing.
-    """
+    """The settings, with init_from where CONFIG is a model, or of a run with weights. ValueError: a run lacks them."""
     settings, named = list(options.settings), Path(options.config)
     if any(setting.startswith("--train.init_from") for setting in settings):
         return settings

@@ -14,8 +14,6 @@ from typing import Any
 
 from lm.commands.cli import Commands, Ended, add
 
-DIFFERS = 1
-
 
 def register(commands: Commands) -> None:
     text = "train the last steps of a run once more, between checkpoints that it kept, and compare them to the bit"
@@ -41,7 +39,7 @@ def verify(options: argparse.Namespace) -> None:
         print(f"steps {first + 1} to {last}: {differences or 'weights, optimizer and losses are equal to the bit'}")
         differ |= bool(differences)
     if differ:
-        raise Ended(f"{options.run} is not what its steps come to here", DIFFERS)
+        raise Ended(f"{options.run} is not what its steps come to here")
 
 
 def replayed(run_dir: Path, data: Any, first: int, last: int) -> Iterator[str]:

@@ -1,7 +1,4 @@
-"""Token files of conversations, of prompts, and of pairs of two answers, from rows in any of the forms of rows.py.
-
-chat_template says how messages become tokens, and which of them are learned.
-"""
+"""Token files of conversations, of prompts, and of pairs of two answers, from rows in any of the forms of rows.py."""
 
 from __future__ import annotations
 
@@ -151,10 +148,7 @@ def pair_of(value: Any) -> tuple[Talk, Talk]:
 
 
 def encode(template: ChatTemplate, talk: Talk, splits: PackedSplits) -> tuple[list[int], list[bool]]:
-    """The ids of a conversation after one separator, and True for each that the assistant says.
-
-    ValueError: the template writes the separator inside it, so that its parts would not see each other.
-    """
+    """The ids of a conversation after one separator, and True for each that the assistant says."""
     ids, learned = splits.separated(*template.encode(*talk))
     if splits.separator in ids[1:]:
         raise ValueError(f"the chat template writes {splits.separator}, which separates conversations, inside of one")
@@ -176,8 +170,7 @@ class PackedSplits:
 
     Packed whole: the file is cut into windows of context_length tokens, no example crosses a border, and the rest of a
     window is filled with end-of-text tokens. Each begins with one, so that `document_masking` keeps them apart.
-    heldout: the share of examples that is held out, by the hash of the line. ValueError: heldout is not a share, or
-    context_length is less than 2. FileExistsError: there are token files in `out`.
+    heldout: the share of examples that is held out, by the hash of the line.
     """
 
     def __init__(

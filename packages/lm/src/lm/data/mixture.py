@@ -129,13 +129,9 @@ class Mixture:
                 raise ValueError(f"{first.path} and {path} were made by different tokenizers: encode all with one")
         self.masked = any(part.tokens.mask is not None for part in self.parts)
         self.pairs = all(tokens.pairs for tokens in self.every)
-        rest = whole = sum(part.weight for part in self.parts)
-        self.shares: list[Fraction] = []  # of a row
-        self.takes: list[Fraction] = []  # of what the sets before it have left over
-        for part in self.parts:
-            self.shares.append(part.weight / whole)
-            self.takes.append(part.weight / rest)
-            rest -= part.weight
+        weights = [part.weight for part in self.parts]
+        self.shares = [weight / sum(weights) for weight in weights]  # of a row
+        self.takes = [weight / sum(weights[i:]) for i, weight in enumerate(weights)]  # of what those before leave over
         sizes = [part.tokens.bytes_per_token or 0.0 for part in self.parts]
         mean = sum(float(share) * size for share, size in zip(self.shares, sizes, strict=True))
         self.bytes_per_token = mean if all(sizes) else None

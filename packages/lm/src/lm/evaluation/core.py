@@ -106,10 +106,7 @@ def evaluate_core(
 
 
 def answers_right(model: Transformer, tokenizer: Any, task: CoreTask, numbers: Sequence[int]) -> int:
-    """Number of these items that the model answers right.
-
-    A choice is right if the mean loss of its tokens is the least, a continuation if all its tokens are the likeliest.
-    """
+    """Number of these items that the model answers right."""
     requests = [requests_of(tokenizer, task, number, model.config.context_length) for number in numbers]
     scores = iter(likelihoods(model, [one for each in requests for one in each if one.ids]))
     right = 0
@@ -118,7 +115,7 @@ def answers_right(model: Transformer, tokenizer: Any, task: CoreTask, numbers: S
         if task.kind == "language_modeling":
             right += all(score is not None and score.greedy for score in scored)
             continue
-        # A choice that another one begins with has no tokens of its own, and its mean loss is NaN.
+        # The choice with the least mean loss counts. One that another begins with has no tokens of its own: it is NaN.
         losses = [score.nats / len(one.ids) if score else float("nan") for one, score in zip(each, scored, strict=True)]
         right += losses.index(min(losses)) == task.items[number]["gold"]
     return right
@@ -141,11 +138,7 @@ def requests_of(tokenizer: Any, task: CoreTask, number: int, context_length: int
 
 
 def prompts_of(task: CoreTask, number: int) -> list[str]:
-    """The texts of an item after its examples: one for each choice, or without and with the continuation.
-
-    Raises:
-        ValueError: The kind of the task is unknown.
-    """
+    """The texts of an item after its examples: one for each choice, or without and with the continuation."""
     others = [index for index in range(len(task.items)) if index != number]
     drawn = random.Random(EXAMPLES_SEED + number).sample(others, task.examples) if task.examples else []
     item, examples, sep = task.items[number], [task.items[index] for index in drawn], task.delimiter

@@ -70,9 +70,8 @@ class Harness(LM):  # type: ignore[misc]  # lm_eval has no types here, and need 
         return self.text.template.source
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
-        """A conversation as text, whose special tokens count as such from now on: with the beginning of an answer, or
-        up to the end of the last message, which the answer continues.
-        """
+        """A conversation as text, whose special tokens count as such from now on."""
+        # It ends with the beginning of an answer, or with the last message, which the answer continues.
         self.is_chat = True
         messages = [Message(message["role"], message["content"]) for message in chat_history]
         text = self.text.template.render(messages, add_generation_prompt=add_generation_prompt)

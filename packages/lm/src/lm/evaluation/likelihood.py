@@ -138,10 +138,7 @@ def padded(rows: Sequence[Sequence[int]], model: Transformer) -> Tensor:
 def continued(
     model: Transformer, prefixes: Sequence[tuple[int, ...]], parents: Sequence[int], ids: Sequence[tuple[int, ...]]
 ) -> Tensor:
-    """Hidden states (len(ids), longest, d_model) before each of ids[i], which follow prefixes[parents[i]].
-
-    The prefixes are of one length, and each goes through the model once.
-    """
+    """Hidden states (len(ids), longest, d_model) before ids[i], after prefixes[parents[i]], all of one length."""
     config, weight = model.config, next(model.parameters())
     nothing = weight.new_empty(len(prefixes), config.kv_heads, 0, config.head_width)
     stores = [LayerStore(nothing, nothing) for _ in range(config.num_layers)]
@@ -214,9 +211,7 @@ def seam_nats(model: Transformer, token_bytes: Sequence[bytes], before: Sequence
 def pair_likelihoods(
     model: Transformer, tokenizer: Any, pairs: Sequence[tuple[str, str]], *, is_chat: bool = False
 ) -> list[Likelihood]:
-    """The likelihood of each ending after its context, by bytes: of the tokens of the whole text, given that the
-    text begins with the context. An empty ending is certain.
-    """
+    """The likelihood of each ending, given that the text's bytes begin with its context. An empty one is certain."""
     requests = [pair_request(tokenizer, *pair, is_chat=is_chat) for pair in pairs]
     scores, special = likelihoods(model, [one for one, _ in requests]), set(tokenizer.special_tokens.values())
 

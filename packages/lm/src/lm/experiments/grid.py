@@ -19,7 +19,6 @@ from lm.reporting import report
 from lm.reporting.charts import Html, table, text
 from lm.training.train import Diverged, Stopped, train
 
-STOPPED = "a run was stopped: the same command goes on with it"
 HEADERS = ("variant", "loss", "against the best", "bits/byte", "tokens/s", "seconds", "runs")
 
 
@@ -88,7 +87,7 @@ def run(
             for process in multiprocessing.active_children():
                 process.terminate()  # SIGTERM: a run is saved, and its process ends
             if isinstance(error, BrokenProcessPool):
-                raise Stopped(STOPPED) from None
+                raise Stopped("a run was stopped: the same command goes on with it") from None
             raise
     return outcomes
 

@@ -1,8 +1,4 @@
-"""The parts of a page as functions to HTML: line charts by matplotlib, tables, bars, predictions beside measurements.
-
-Text is escaped wherever it comes in; `Html` marks a string that is HTML already. A chart of a page is the SVG file that
-`picture` makes.
-"""
+"""The parts of a page as HTML, its text escaped: line charts by matplotlib, tables, predictions and measurements."""
 
 from __future__ import annotations
 

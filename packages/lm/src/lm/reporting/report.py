@@ -1,8 +1,4 @@
-"""One HTML page for a run, or for several side by side, that needs nothing but itself.
-
-`write` draws the run folders; everything else comes to it as sections, whose HTML `table` and `comparison` of
-charts make.
-"""
+"""One HTML page for a run, or for several side by side, that needs nothing but itself."""
 
 import json
 import math
@@ -45,18 +41,15 @@ class Section:
 
 @dataclass(frozen=True)
 class Run:
-    """A run folder as read: `records` holds the metrics, one a step and in order; `damaged` lines are not in it.
-
-    `skipped` has the reason of each step that changed no weight.
-    """
+    """A run folder as read."""
 
     name: str
     folder: Path
     config: Mapping[str, Any]
-    records: Sequence[Record]
-    damaged: int = 0
+    records: Sequence[Record]  # metrics, one a step and in order
+    damaged: int = 0  # lines that are not in records
     environment: Mapping[str, Any] = field(default_factory=dict)
-    skipped: Mapping[int, str] = field(default_factory=dict)
+    skipped: Mapping[int, str] = field(default_factory=dict)  # the reason of each step that changed no weight
 
     @property
     def diverged(self) -> str | None:
@@ -161,10 +154,7 @@ def write(
 
 
 def read(folder: str | os.PathLike[str]) -> Run:
-    """Read a run folder's configuration and metrics.
-
-    If a resumed run repeated steps, the later lines count. A line that a killed run left unfinished is left out.
-    """
+    """Read a run folder's configuration and metrics: the later line of a repeated step, and none that is unfinished."""
     folder = Path(folder)
     try:
         config = tomllib.loads((folder / "config.toml").read_text("utf-8"))

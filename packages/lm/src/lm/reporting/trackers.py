@@ -1,7 +1,4 @@
-"""The metrics of a run for TensorBoard, Weights & Biases or MLflow, beside its own metrics.jsonl.
-
-A resumed run continues its curves. What belongs to a run is kept in its folder, under the tracker's name.
-"""
+"""The metrics of a run for TensorBoard, Weights & Biases or MLflow, where a resumed run continues its curves."""
 
 from __future__ import annotations
 

@@ -18,22 +18,22 @@ from lm.serving.requests import THINK, THOUGHT, GenerationRequest, Served
 from lm.serving.tools import calls_in
 
 LEAST = -9999.0  # stands for log 0, which JSON does not have
+NOTHING = Piece("", 0, None)  # before the first piece
+Event = dict[str, Any]  # of a stream
+Logprobs = Sequence[TokenLogprob]
+Stage = Literal["begin", "extend", "end"]  # of an item
 
 
 @dataclass
 class Choice:
-    """One text of an answer, so far; its fields are explained beside Piece."""
+    """One text of an answer, so far."""
 
     index: int
     thoughts: Literal["none", "may come", "have begun", "have ended"] = "none"
     pending: str = ""  # the end of the text, which may be the beginning of a mark of thoughts
     text: str = ""
     reasoning: str = ""
-    tokens: int = 0
-    cached: int = 0
-    ended: str | None = None
-    mistake: str = ""
-    stopped_by: str | None = None
+    last: Piece = NOTHING  # the newest, which says how far the text is, and how it ended
     ids: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)
     calls: list[dict[str, Any]] = field(default_factory=list)  # of tools
@@ -43,9 +43,7 @@ class Choice:
     def add(self, piece: Piece) -> Piece:
         """Append a piece, and return it with the thoughts in it apart from its text."""
         reasoning, text = self.split_thoughts(piece.text, piece.ended is not None)
-        self.text, self.reasoning = self.text + text, self.reasoning + reasoning
-        for name in ("tokens", "cached", "ended", "mistake", "stopped_by"):
-            setattr(self, name, getattr(piece, name))
+        self.text, self.reasoning, self.last = self.text + text, self.reasoning + reasoning, piece
         self.logprobs += piece.logprobs
         self.ids += piece.ids
         return dataclasses.replace(piece, text=text, reasoning=reasoning)
@@ -77,7 +75,7 @@ class Choice:
     @property
     def reason(self) -> str | None:
         """OpenAI's finish_reason."""
-        return "tool_calls" if self.calls and self.ended == "stop" else self.ended
+        return "tool_calls" if self.calls and self.last.ended == "stop" else self.last.ended
 
 
 class Answer:
@@ -94,7 +92,7 @@ class Answer:
 
     @property
     def ended(self) -> bool:
-        return all(choice.ended is not None for choice in self.choices)
+        return all(choice.last.ended is not None for choice in self.choices)
 
     def add(self, index: int, piece: Piece) -> Piece | None:
         """Append a piece to its choice; return the part to send. None: nothing before the end, to look for calls."""
@@ -122,7 +120,7 @@ class Answer:
         return {**self.about, "object": self.whole_object, "choices": choices, "usage": self.usage()}
 
     def choice_object(
-        self, choice: Choice, content: dict[str, Any], ids: Sequence[int], logprobs: Sequence[TokenLogprob]
+        self, choice: Choice, content: dict[str, Any], ids: Sequence[int], logprobs: Logprobs
     ) -> dict[str, Any]:
         """A choice, or a part of one; the ids of a part, if requested, and before the first those of its prompt."""
         if self.task.body.return_token_ids:
@@ -155,11 +153,11 @@ class Answer:
 
         return {"prompt_logprobs": [by_id(item) for item in scored]}
 
-    def begin(self) -> Iterable[dict[str, Any]]:
+    def begin(self) -> Iterable[Event]:
         """The events before the first piece."""
         return ()
 
-    def parts(self, index: int, piece: Piece) -> Iterable[dict[str, Any]]:
+    def parts(self, index: int, piece: Piece) -> Iterable[Event]:
         """The events of what `add` gave."""
         choice = self.choices[index]
         part = self.choice_object(choice, self.delta(choice, piece), piece.ids, piece.logprobs)
@@ -169,16 +167,16 @@ class Answer:
     def delta(self, choice: Choice, piece: Piece) -> dict[str, Any]:
         return {"text": piece.text}
 
-    def end(self) -> Iterable[dict[str, Any]]:
+    def end(self) -> Iterable[Event]:
         """The events after the last piece."""
         if (options := self.task.body.stream_options) is not None and options.include_usage:
             yield {**self.about, "object": self.part_object, "choices": [], "usage": self.usage()}
 
     def usage(self) -> dict[str, Any]:
-        prompt, generated = sum(map(len, self.task.prompts)), sum(choice.tokens for choice in self.choices)
+        prompt, generated = sum(map(len, self.task.prompts)), sum(choice.last.tokens for choice in self.choices)
         return {"prompt_tokens": prompt, "completion_tokens": generated, "total_tokens": prompt + generated}
 
-    def format_logprobs(self, choice: Choice, logprobs: Sequence[TokenLogprob]) -> dict[str, Any] | None:
+    def format_logprobs(self, choice: Choice, logprobs: Logprobs) -> dict[str, Any] | None:
         """Logprobs in the shape of the answer; None where there are none."""
         if not logprobs or self.task.top_logprobs is None:
             return None
@@ -232,11 +230,11 @@ class ChatAnswer(Answer):
             delta["content"] = piece.text
         return {"delta": delta}
 
-    def format_logprobs(self, choice: Choice, logprobs: Sequence[TokenLogprob]) -> dict[str, Any] | None:
+    def format_logprobs(self, choice: Choice, logprobs: Logprobs) -> dict[str, Any] | None:
         content = self.named_logprobs(logprobs)
         return {"content": content, "refusal": None} if content else None
 
-    def named_logprobs(self, logprobs: Sequence[TokenLogprob]) -> list[dict[str, Any]]:
+    def named_logprobs(self, logprobs: Logprobs) -> list[dict[str, Any]]:
         result, most = list[dict[str, Any]](), self.task.top_logprobs
         for item in () if most is None else logprobs:
             top = [self.named(*likely) for likely in item.top[:most]]
@@ -269,13 +267,11 @@ class ItemAnswer(ChatAnswer):
         super().__init__(task, body, served)
         self.items = list[Item]()
 
-    def item_events(
-        self, item: Item, what: Literal["begin", "extend", "end"], text: str = "", logprobs: Sequence[TokenLogprob] = ()
-    ) -> Iterable[dict[str, Any]]:
+    def item_events(self, item: Item, stage: Stage, text: str = "", logprobs: Logprobs = ()) -> Iterable[Event]:
         """The events by which an item begins, gets more text, or ends."""
         raise TypeError(f"{type(self).__name__} has no events")
 
-    def parts(self, index: int, piece: Piece) -> Iterable[dict[str, Any]]:
+    def parts(self, index: int, piece: Piece) -> Iterable[Event]:
         calls, last = self.choices[0].calls if piece.ended is not None else [], piece.ended is not None
         parts: list[tuple[Any, str, dict[str, Any]]] = [("reasoning", piece.reasoning, {}), ("text", piece.text, {})]
         parts += [("call", call["function"]["arguments"], call) for call in calls]
@@ -295,7 +291,7 @@ class ItemAnswer(ChatAnswer):
         if last:
             yield from self.close_last()
 
-    def close_last(self) -> Iterable[dict[str, Any]]:
+    def close_last(self) -> Iterable[Event]:
         """End the item that is open, if one is."""
         if self.items and self.items[-1].is_open:
             self.items[-1].is_open = False
@@ -305,6 +301,6 @@ class ItemAnswer(ChatAnswer):
         """The items of a whole answer, also of one that was not streamed."""
         if not self.items:
             choice = self.choices[0]
-            piece = Piece(choice.text, choice.tokens, choice.ended or "stop", tuple(choice.logprobs))
+            piece = Piece(choice.text, choice.last.tokens, choice.last.ended or "stop", tuple(choice.logprobs))
             list(self.parts(0, dataclasses.replace(piece, reasoning=choice.reasoning)))
         return self.items

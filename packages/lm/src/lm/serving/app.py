@@ -48,7 +48,6 @@ POLICY = (
 Pieces = asyncio.Queue[tuple[int, Sequence[Piece]]]  # the number of their choice, and the pieces of a step
 MESSAGES = "/v1/messages"
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-PROTECTED = "/v1/"
 # Generations by path: the body, the function that makes a request of it, and its answer.
 GENERATIONS: dict[str, tuple[Any, Callable[..., Any], type[Answer]]] = {
     "/v1/completions": (CompletionBody, completion, Answer),
@@ -222,8 +221,8 @@ class Server:
             leaving.cancel()
             ended()
         for choice in answer.choices:
-            if choice.ended == "error":
-                raise broken(choice.mistake)
+            if choice.last.ended == "error":
+                raise broken(choice.last.mistake)
         return await asyncio.to_thread(lambda: JSONResponse(answer.whole()))
 
 
@@ -337,7 +336,7 @@ class Guard:
         if origin not in (None, f"http://{host}", f"https://{host}") and not self.origins & {"*", origin}:
             message = f"origin {str(origin)[:200]!r} is not allowed: add --cors"
             raise BadRequest(message, status=403, code="unknown_origin")
-        if self.key is not None and scope["path"].startswith(PROTECTED) and scope["method"] != "OPTIONS":
+        if self.key is not None and scope["path"].startswith("/v1/") and scope["method"] != "OPTIONS":
             kind, _, key = headers.get("authorization", "").partition(" ")
             if "x-api-key" in headers:  # of Anthropic's clients
                 kind, key = "bearer", headers["x-api-key"]

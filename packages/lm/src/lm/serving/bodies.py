@@ -1,7 +1,4 @@
-"""Bodies of requests, checked by pydantic.
-
-Every setting is used or refused by its name; only those that do not change the answer are ignored.
-"""
+"""Bodies of requests, checked by pydantic: a setting that changes the answer is used, or refused by its name."""
 
 from __future__ import annotations
 
@@ -51,7 +48,7 @@ class StreamOptions(Part):
 class Strict(BaseModel):
     """A part of a body, whose unknown fields are refused."""
 
-    model_config = ConfigDict(strict=True, extra="forbid")
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
 
 class StructuredOutputs(Strict):
@@ -75,10 +72,9 @@ class StructuredOutputs(Strict):
         return {"regex": "expression"}.get(name, name), value
 
 
-class Body(BaseModel):
+class Body(Strict):
     """Parameters of all kinds of requests; null stands for an absent one."""
 
-    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
     # Some parameters are accepted at these values only, and others do not change the answer.
     only: ClassVar[dict[str, tuple[Any, ...]]] = {"best_of": (1,), "suffix": ("",)}
     params: ClassVar[dict[str, str]] = {}  # names of /v1/chat/completions, and the body's own
@@ -243,10 +239,8 @@ class ResponseFormat(Strict):
     json_schema: JsonSchema | None = None
 
 
-class Conversation(BaseModel):
+class Conversation(Strict):
     """The part of a body that makes a prompt of a conversation."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", protected_namespaces=())
 
     messages: Annotated[list[ChatMessage], Field(min_length=1)] | None = None
     tools: Annotated[list[Tool], Field(max_length=MOST_TOOLS)] | None = None

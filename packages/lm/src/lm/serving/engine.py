@@ -113,9 +113,6 @@ class Engine:
         waiting: Texts in the queue.
         context: The most tokens of a sequence; the model's, if None.
         memory: Bytes of keys and values of all batches, as for generation.kv_cache.Cache.
-
-    Attributes:
-        deliver: Called on the decoding thread with the pieces of each step; tell_all, on whatever thread it chooses.
     """
 
     def __init__(
@@ -140,6 +137,7 @@ class Engine:
         self.batch = self.batches[""]
         self.queue: deque[Job] = deque()
         self.running: dict[Sequence, Job] = {}
+        # Called on the decoding thread with the pieces of each step; it calls tell_all, on whatever thread it chooses.
         self.deliver: Callable[[PiecesOfStep], object] = tell_all
         self.pieces: PiecesOfStep = {}  # of this step
         self.metrics = Metrics(self)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from lm.generation.sampling import TokenLogprob
 from lm.serving import bodies as chats
-from lm.serving.answers import Item, ItemAnswer
+from lm.serving.answers import Event, Item, ItemAnswer, Logprobs, Stage
 from lm.serving.bodies import BadRequest, Body, ChatBody, Part, TextPart, text_of
 from lm.serving.grammar import parse_json
 from lm.serving.requests import Served, chat_prompt
@@ -116,8 +115,8 @@ class MessagesAnswer(ItemAnswer):
 
     def whole(self) -> dict[str, Any]:
         choice = self.choices[0]
-        is_own_stop = choice.stopped_by in self.task.stop and choice.stopped_by not in self.template.stop
-        is_stop = is_own_stop and not choice.calls
+        stop = choice.last.stopped_by
+        is_stop = stop in self.task.stop and stop not in self.template.stop and not choice.calls
         reason = None if choice.reason is None else "stop_sequence" if is_stop else REASONS[choice.reason]
         return {
             "id": self.about["id"],
@@ -126,12 +125,12 @@ class MessagesAnswer(ItemAnswer):
             "model": self.about["model"],
             "content": [] if reason is None else [self.item_object(item) for item in self.finished()],
             "stop_reason": reason,
-            "stop_sequence": choice.stopped_by if is_stop else None,
+            "stop_sequence": stop if is_stop else None,
             "usage": self.usage(),
         }
 
     def usage(self) -> dict[str, Any]:
-        usage, cached = super().usage(), self.choices[0].cached
+        usage, cached = super().usage(), self.choices[0].last.cached
         return {
             "input_tokens": usage["prompt_tokens"] - cached,
             "cache_read_input_tokens": cached,
@@ -149,16 +148,14 @@ class MessagesAnswer(ItemAnswer):
         arguments = {} if empty else json.loads(arguments_of(item))
         return {"type": "tool_use", "id": item.call["id"], "name": item.call["function"]["name"], "input": arguments}
 
-    def begin(self) -> Iterable[dict[str, Any]]:
+    def begin(self) -> Iterable[Event]:
         yield {"type": "message_start", "message": self.whole()}
 
-    def item_events(
-        self, item: Item, what: Literal["begin", "extend", "end"], text: str = "", logprobs: Sequence[TokenLogprob] = ()
-    ) -> Iterable[dict[str, Any]]:
-        if what == "begin":
+    def item_events(self, item: Item, stage: Stage, text: str = "", logprobs: Logprobs = ()) -> Iterable[Event]:
+        if stage == "begin":
             more = {"content_block": self.item_object(item, empty=True)}
             yield {"type": "content_block_start", "index": item.index, **more}
-        elif what == "extend":
+        elif stage == "extend":
             name = {"reasoning": "thinking", "text": "text", "call": "partial_json"}[item.kind]
             kind = "input_json_delta" if item.kind == "call" else f"{name}_delta"
             delta = {"type": kind, name: arguments_of(item) if item.kind == "call" else text}
@@ -166,7 +163,7 @@ class MessagesAnswer(ItemAnswer):
         else:
             yield {"type": "content_block_stop", "index": item.index}
 
-    def end(self) -> Iterable[dict[str, Any]]:
+    def end(self) -> Iterable[Event]:
         answer = self.whole()
         delta = {name: answer[name] for name in ("stop_reason", "stop_sequence")}
         yield {"type": "message_delta", "delta": delta, "usage": answer["usage"]}

@@ -131,7 +131,8 @@ def chat(body: ChatBody, served: Served) -> GenerationRequest:
         constraint: MakeConstraint | None = call_constraint(body, template, served.grammars)
     else:
         constraint = constraint_of(body, body.response_format, served.grammars)
-    # The model's template makes the prompt; truncation leaves out the oldest messages where they do not fit.
+    # The model's template makes the prompt; truncation leaves out the oldest messages where they do not fit,
+    # and as in `lm chat` at most half the context stays free for the answer.
     room = min(most or served.max_tokens, served.context_length // 2) if body.truncation == "auto" else None
     prompt, dropped, has_tools = chat_prompt(body, template, None if room is None else served.context_length - room)
     logprobs = (body.top_logprobs or 0) if body.logprobs else None
@@ -153,10 +154,7 @@ def chat(body: ChatBody, served: Served) -> GenerationRequest:
 
 
 def chat_prompt(body: Conversation, template: ChatTemplate, most: int | None = None) -> tuple[list[int], int, bool]:
-    """The prompt of a conversation, the number of messages that `most` tokens leave out, True if it has tools.
-
-    As in `lm chat`, at most half the context stays free for the answer.
-    """
+    """The prompt of a conversation, the number of messages that `most` tokens leave out, True if it has tools."""
     effort = {} if body.reasoning_effort is None else {"reasoning_effort": body.reasoning_effort}
     template = template.with_names({**(body.chat_template_kwargs or {}), **effort})
     tools = [] if body.tool_choice == "none" else [tool.described() for tool in body.tools or []]

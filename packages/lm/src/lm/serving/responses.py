@@ -1,18 +1,14 @@
-"""/v1/responses: OpenAI's newer interface, as a conversation that /v1/chat/completions would continue.
-
-Nothing is stored between requests: a conversation is sent whole.
-"""
+"""/v1/responses: OpenAI's newer interface as a conversation of /v1/chat/completions, sent whole: nothing is stored."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from lm.generation.sampling import TokenLogprob
 from lm.serving import bodies as chats
-from lm.serving.answers import Item, ItemAnswer
+from lm.serving.answers import Event, Item, ItemAnswer, Logprobs, Stage
 from lm.serving.bodies import Body, ChatBody, Part, TextPart, text_of
 from lm.serving.requests import GenerationRequest, Served
 
@@ -145,7 +141,7 @@ class ResponseAnswer(ItemAnswer):
     @property
     def status(self) -> str:
         of_end = {None: "in_progress", "stop": "completed", "length": "incomplete", "cancelled": "cancelled"}
-        return of_end[self.choices[0].ended]
+        return of_end[self.choices[0].last.ended]
 
     def whole(self) -> dict[str, Any]:
         """The answer so far."""
@@ -186,8 +182,7 @@ class ResponseAnswer(ItemAnswer):
         return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
 
     def usage(self) -> dict[str, Any]:
-        usage = super().usage()
-        cached = sum(choice.cached for choice in self.choices)
+        usage, cached = super().usage(), self.choices[0].last.cached
         return {
             "input_tokens": usage["prompt_tokens"],
             "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": usage["prompt_tokens"] - cached},
@@ -205,21 +200,19 @@ class ResponseAnswer(ItemAnswer):
                 fields["content_index"] = 0
         return {"type": f"response.{kind}", "sequence_number": self.number - 1, **fields}
 
-    def begin(self) -> Iterable[dict[str, Any]]:
+    def begin(self) -> Iterable[Event]:
         for kind in ("created", "in_progress"):
             yield self.event(kind, response=self.whole())
 
-    def item_events(
-        self, item: Item, what: Literal["begin", "extend", "end"], text: str = "", logprobs: Sequence[TokenLogprob] = ()
-    ) -> Iterable[dict[str, Any]]:
-        if what == "begin":
+    def item_events(self, item: Item, stage: Stage, text: str = "", logprobs: Logprobs = ()) -> Iterable[Event]:
+        if stage == "begin":
             yield self.event("output_item.added", output_index=item.index, item=self.item_object(item, empty=True))
             if item.kind != "call":
                 yield self.event("content_part.added", item, part=self.content_part(item, empty=True))
             return
-        own = self.named_logprobs(logprobs if what == "extend" else item.logprobs)
+        own = self.named_logprobs(logprobs if stage == "extend" else item.logprobs)
         more: dict[str, Any] = {"logprobs": own} if item.kind == "text" else {}
-        if what == "extend":
+        if stage == "extend":
             yield self.event(f"{EVENTS[item.kind]}.delta", item, delta=text, **more)
             return
         if item.kind == "call":
@@ -231,6 +224,6 @@ class ResponseAnswer(ItemAnswer):
             yield self.event("content_part.done", item, part=self.content_part(item))
         yield self.event("output_item.done", output_index=item.index, item=self.item_object(item))
 
-    def end(self) -> Iterable[dict[str, Any]]:
+    def end(self) -> Iterable[Event]:
         kind = "incomplete" if self.status == "cancelled" else self.status
         yield self.event(kind, response=self.whole())

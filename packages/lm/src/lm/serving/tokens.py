@@ -74,10 +74,7 @@ def detokenize(body: DetokenizeBody, served: Served) -> dict[str, Any]:
 
 
 def embeddings(body: EmbeddingsBody, served: Served) -> dict[str, Any]:
-    """The mean of each text's last hidden states, of length 1, as llama.cpp's `--pooling mean` has it.
-
-    BadRequest: a text is empty, longer than the context, or `dimensions` is more than the model's width.
-    """
+    """The mean of a text's last hidden states, of length 1 as llama.cpp's --pooling mean. BadRequest: too long."""
     model = served.models[served.adapter(body.model)]
     is_one = isinstance(body.input, str) or isinstance(body.input[0], int)
     texts: Any = [body.input] if is_one else body.input

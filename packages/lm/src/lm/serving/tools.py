@@ -1,5 +1,4 @@
-"""Calls of tools in what a model writes: as Hermes and Qwen do, as Llama 3.1 does, or as Mistral does; as Hermes does
-for templates without tools."""
+"""Calls of tools in what a model writes: Llama 3.1's, Mistral's, or Hermes' and Qwen's, also for other templates."""
 
 from __future__ import annotations
 
@@ -78,10 +77,7 @@ def render_tools_as_text(
 
 
 def calls_in(text: str, template: ChatTemplate) -> tuple[str, list[dict[str, Any]]]:
-    """The text and the tool calls, as in OpenAI's API, of a model's answer.
-
-    An incomplete call stays in the text.
-    """
+    """The text and the tool calls, as in OpenAI's API, of a model's answer; an incomplete call stays in the text."""
     form, parsed_calls, calls = format_of(template.source) or "hermes", list[Any](), list[dict[str, Any]]()
     words = text
     if form == "hermes":
@@ -112,10 +108,7 @@ def new_id(form: Format | None) -> str:
 
 
 def grammar_of(functions: Sequence[Mapping[str, Any]], template: ChatTemplate, *, several: bool) -> str:
-    """The grammar, in llguidance's dialect of Lark, of an answer that only calls one of these functions.
-
-    several: True allows more than one call, if the format has it.
-    """
+    """The grammar, in llguidance's Lark, of an answer that only calls a function; several: or more, in some formats."""
     form, special = format_of(template.source) or "hermes", template.tokenizer.special_tokens
 
     def literal(*parts: str) -> str:

@@ -114,12 +114,9 @@ def join(device: torch.device, timeout: float) -> Iterator[DistributedContext]:
         torch.cuda.set_device(device)
     own = not dist.is_initialized()
     if own:
-        patience = timedelta(seconds=timeout)
-        if device.type == "cuda":
-            # or it guesses which device, and says so at each barrier
-            dist.init_process_group("nccl", device_id=device, timeout=patience)
-        else:
-            dist.init_process_group("gloo", timeout=patience)
+        # Without its device NCCL guesses which it is, and says so at each barrier.
+        kind, index = ("nccl", device) if device.type == "cuda" else ("gloo", None)
+        dist.init_process_group(kind, device_id=index, timeout=timedelta(seconds=timeout))
         own_groups.append(dist.group.WORLD)
     context = DistributedContext(dist.get_rank(), dist.get_world_size(), device)
     try:

@@ -366,10 +366,7 @@ def writing(run_dir: Path) -> Iterator[None]:
 
 
 def hub_name(path: str | Path) -> str | None:
-    """Return the model's hf:// name if `path` names one on the Hub, else None.
-
-    A bare name ("gpt2", "openai-community/gpt2") is one where no file or folder of this machine has that path.
-    """
+    """Return the hf:// name of a model on the Hub, also of a bare "gpt2" that is no path of this machine; else None."""
     if not isinstance(path, str) or path.startswith(HUB):
         return path if isinstance(path, str) else None
     is_bare = HUB_NAME.fullmatch(path) and not path.endswith(MODEL_FILES) and not Path(path).exists()

@@ -40,9 +40,6 @@ HISTORY_AT_LEAST = 32
 # Attributes of a Trainer that a checkpoint keeps as they are.
 STATE = ("seconds", "loss", "gradient_norms", "skipped", "skips_in_a_row", "best", "lowest", "stale")
 
-NO_TARGETS = "every target is masked"
-OVERFLOW = "the gradients overflow fp16, and the scale of the loss is lowered"
-
 
 class Objective(nn.Module, ABC):
     """A micro-batch → the sum of its losses. A subclass is a method of training.
@@ -277,9 +274,9 @@ class Trainer:
         median = statistics.median(norms) if limit and len(norms) >= HISTORY_AT_LEAST else math.inf
         skipped = None
         if not num_losses:
-            skipped = NO_TARGETS
+            skipped = "every target is masked"
         elif self.scaler.is_enabled() and not math.isfinite(norm) and self.scaler.get_scale() > 1:
-            skipped = OVERFLOW
+            skipped = "the gradients overflow fp16, and the scale of the loss is lowered"
         elif not (math.isfinite(loss) and math.isfinite(norm)):
             skipped = f"the gradient norm is {norm}" if math.isfinite(loss) else f"the loss is {loss}"
             self.skips_in_a_row += 1
@@ -316,10 +313,8 @@ class Trainer:
 
     @torch.no_grad()
     def count_choices(self, micro_batches: list[MicroBatch], num_losses: int) -> None:
-        """Count which experts the tokens of all micro-batches and processes choose, by a forward pass of its own.
-
-        The balancing loss is a product of means over a step: the first micro-batch needs the last one's choices.
-        """
+        """Count which experts the tokens of all micro-batches and processes choose, by a forward pass of its own."""
+        # The balancing loss is a product of means over a step: the first micro-batch needs the last one's choices.
         layers, tokens = self.objective.experts, 0
         counts = [torch.zeros(len(layer.experts), device=self.device) for layer in layers]
         with self.random_numbers(), autocast(self.device, self.config.precision):

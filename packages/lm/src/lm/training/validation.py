@@ -119,10 +119,8 @@ def evaluate(
     """
     if not isinstance(tokens, Tokens):
         if not hasattr(tokens, "dtype"):
-            kind = type(tokens).__name__
-            raise TypeError(
-                f"expected lm.data.Tokens or an array of ids, got {kind}: use lm.data.open_tokens for files"
-            )
+            remedy = "use lm.data.open_tokens for files"
+            raise TypeError(f"expected lm.data.Tokens or an array of ids, got {type(tokens).__name__}: {remedy}")
         tokens = Tokens(path=Path("an array"), ids=tokens, sha256="")
     config = model.config
     context = config.context_length if context_length is None else context_length
@@ -148,6 +146,7 @@ def evaluate(
     if document_masking and before is None:
         raise ValueError("documents are told apart by the end-of-text token, and the tokens do not say which that is")
     separator = before if document_masking else None
+    summed = summed or (lambda inputs, targets, special: sums_of_losses(model, inputs, targets, separator, special))
 
     # Windows of one shape are scored together, in eval mode; the mode is put back.
     device, was_training = model.embedding.weight.device, model.training
@@ -170,10 +169,7 @@ def evaluate(
                 if mask is not None:
                     marks = np.stack([mask[start + shift : stop + shift] for _, start, stop in group])
                     scored_targets = scored_targets.masked_fill(torch.from_numpy(marks == 0).to(device), IGNORE)
-                if summed is None:
-                    losses = sums_of_losses(model, both[:, :-1], scored_targets, separator, before).tolist()
-                else:
-                    losses = summed(both[:, :-1], scored_targets, before).tolist()
+                losses = summed(both[:, :-1], scored_targets, before).tolist()
                 if is_own:
                     sums = [total + loss for total, loss in zip(sums, losses, strict=True)]
                     scored += int((scored_targets != IGNORE).sum())
@@ -193,11 +189,8 @@ def evaluate(
 
 
 def shared(items: Sequence[Item], share: tuple[int, int]) -> Iterator[tuple[Item, bool]]:
-    """Yield the items of one process (rank, number of processes), each with True.
-
-    Processes that hold parts of one model compute each batch together: one without an item of its own repeats the last,
-    with False.
-    """
+    """Yield the items of one process (rank, number of processes), each with True."""
+    # Processes with parts of a model compute each batch together: one without an item repeats the last, with False.
     rank, size = share
     for first in range(0, len(items), size):
         yield items[min(first + rank, len(items) - 1)], first + rank < len(items)
