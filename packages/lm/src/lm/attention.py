@@ -62,11 +62,11 @@ def attention(
     torch does not have.
     """
     one_of("backend", backend, BACKENDS)
+    masks: dict[str, Any] = {"causal": causal, "sliding_window": sliding_window, "document_ids": document_ids}
+    scores: dict[str, Any] = {"softcap": softcap, "sinks": sinks}
     if q.ndim == k.ndim == v.ndim == 3:
-        documents = document_ids if document_ids is None else document_ids.reshape(1, -1)
-        masks = {"mask": mask, "causal": causal, "sliding_window": sliding_window, "document_ids": documents}
-        scores = {"softcap": softcap, "sinks": sinks}
-        return attention(q[None], k[None], v[None], **masks, **scores, backend=backend)[0]  # type: ignore[arg-type]
+        masks["document_ids"] = document_ids if document_ids is None else document_ids.reshape(1, -1)
+        return attention(q[None], k[None], v[None], **masks, **scores, mask=mask, backend=backend)[0]
     check_shapes(q, k, v, causal, sliding_window, document_ids, softcap, sinks)
     changes_scores = softcap is not None or sinks is not None
     if changes_scores and backend == "sdpa":
@@ -76,9 +76,7 @@ def attention(
     if mask is not None:
         fits = torch.broadcast_shapes(mask.shape, size) == size  # type: ignore[no-untyped-call]
         if mask.dtype != torch.bool or not fits:
-            raise ValueError(
-                f"expected mask to be torch.bool and broadcast to {size}, got {mask.dtype} {tuple(mask.shape)}"
-            )
+            raise ValueError(f"expected a torch.bool mask broadcast to {size}, got {mask.dtype} {tuple(mask.shape)}")
         if backend == "flash":
             raise ValueError("backend 'flash' takes no mask: use 'auto' or 'sdpa', or sliding_window and document_ids")
         mask = mask.expand(size)
@@ -95,19 +93,15 @@ def attention(
             dtype = torch.get_autocast_dtype(q.device.type) if mixed else q.dtype
             backend = "flash" if has_flash(str(q.device), dtype, q.shape[3]) else backend
     if backend == "flash":
-        options = {"causal": causal, "sliding_window": sliding_window, "softcap": softcap, "sinks": sinks}
-        return _flash(q, k, v, document_ids=document_ids, **options)
+        return _flash(q, k, v, **masks, **scores)
     if backend == "flex":
         from lm.ops import flex  # which imports torch's compiler
 
-        masks = {"causal": causal, "sliding_window": sliding_window, "document_ids": document_ids, "mask": mask}
-        return flex.attention(q, k, v, **masks, softcap=softcap, sinks=sinks)  # type: ignore[arg-type]
+        return flex.attention(q, k, v, **masks, **scores, mask=mask)
 
     is_whole = backend == "reference" or changes_scores
     if document_ids is not None or mask is not None or is_whole:
-        seen = visible(
-            queries, keys, causal=causal, sliding_window=sliding_window, document_ids=document_ids, device=q.device
-        )
+        seen = visible(queries, keys, **masks, device=q.device)
         seen = seen if mask is None else (mask & seen)
         if is_whole:
             out = _whole_scores(q, k, v, seen, softcap, sinks)
@@ -180,9 +174,7 @@ def visible(
         if sliding_window is not None:
             seen = seen & (key > query - sliding_window)
     if document_ids is not None:
-        own = (
-            document_ids[:, keys - queries :] if queries <= keys else F.pad(document_ids, (queries - keys, 0), value=-1)
-        )
+        own = F.pad(document_ids, (queries - keys, 0), value=-1)  # of the queries; cut where the padding is negative
         seen = seen & (own[:, :, None] == document_ids[:, None, :]) & (query >= 0)
         seen = seen[:, None]
     return seen

@@ -33,6 +33,7 @@ GENERATION = re.compile(r"{%-?\s*generation\b")
 # are encoded as text, and for {% generation %} and {% endgeneration %}.
 NAME, BEGIN, END = "\ue000{}\ue001", "\ue002", "\ue003"
 NOT_ASCII = re.compile("[^\\0-\x7f\ue000\ue001]")  # but the marks of names
+Tools = Sequence[Mapping[str, Any]] | None  # the functions that the assistant may call, as OpenAI's clients have them
 TEMPLATE_ERRORS = (TypeError, KeyError, AttributeError, IndexError, OverflowError)
 
 
@@ -67,13 +68,7 @@ class ChatTemplate:
     names: Mapping[str, Any] = field(default_factory=dict)  # the template's variables: bos_token, eos_token and so on
     is_default: bool = False  # True if it is `default_template`'s, not the model's own
 
-    def render(
-        self,
-        messages: Sequence[Message],
-        *,
-        add_generation_prompt: bool = True,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-    ) -> str:
+    def render(self, messages: Sequence[Message], *, add_generation_prompt: bool = True, tools: Tools = None) -> str:
         """Write a conversation as text. ValueError: it is not a Jinja template, or refuses these messages.
 
         add_generation_prompt: True to end with the beginning of the assistant's next answer. tools: the functions that
@@ -81,14 +76,12 @@ class ChatTemplate:
         """
         return self._written(messages, add_generation_prompt, tools).text
 
-    def prompt(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None = None) -> list[int]:
+    def prompt(self, messages: Sequence[Message], tools: Tools = None) -> list[int]:
         """Return the ids after which the assistant's next answer comes; tools: see render."""
         written = self._written(messages, True, tools)
         return list(map(int, self.tokenizer.encode_segments(self._segments(written))))
 
-    def encode(
-        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None = None
-    ) -> tuple[list[int], list[bool]]:
+    def encode(self, messages: Sequence[Message], tools: Tools = None) -> tuple[list[int], list[bool]]:
         """Encode a whole conversation to train on: its ids, and for each True if it is learned.
 
         Learned are the ids between the template's {% generation %} marks; without marks, those after the prompt of each
@@ -103,9 +96,7 @@ class ChatTemplate:
         spans = rendered.learned if has_marks else list(self._answers(messages, rendered.text, tools))
         return ids, [any(begin <= at < end for begin, end in spans) for at in begins]
 
-    def fit(
-        self, messages: Sequence[Message], most: int, tools: Sequence[Mapping[str, Any]] | None = None
-    ) -> tuple[list[int], int]:
+    def fit(self, messages: Sequence[Message], most: int, tools: Tools = None) -> tuple[list[int], int]:
         """Return a prompt of at most `most` tokens, and the number of oldest messages that were left out for it.
 
         The system's message stays, and the rest begins with a user's. ValueError: the last message alone is too long.
@@ -150,9 +141,7 @@ class ChatTemplate:
         stops = {name for name, number in self.tokenizer.special_tokens.items() if number in self.stop_tokens}
         return frozenset(names_read - stops - {*names.findall(turn)})
 
-    def _written(
-        self, messages: Sequence[Message], prompt: bool, tools: Sequence[Mapping[str, Any]] | None = None
-    ) -> Written:
+    def _written(self, messages: Sequence[Message], prompt: bool, tools: Tools = None) -> Written:
         """Render a conversation, with the names of tokens in messages and tools set apart from the template's own."""
         import jinja2
 
@@ -222,9 +211,7 @@ class ChatTemplate:
             at += len(part)
         return ids, begins
 
-    def _answers(
-        self, messages: Sequence[Message], text: str, tools: Sequence[Mapping[str, Any]] | None
-    ) -> Iterator[tuple[int, int]]:
+    def _answers(self, messages: Sequence[Message], text: str, tools: Tools) -> Iterator[tuple[int, int]]:
         """Yield the part of a text after the prompt of each answer, up to the stop that ends it.
 
         The template writes marks in place of the answers; between them, the text must be the same. An answer with calls
@@ -380,8 +367,6 @@ def environment() -> Any:
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, ext.loopcontrols]
     )
     sandboxed.filters["tojson"] = as_json
-    sandboxed.globals |= {
-        "raise_exception": refuse,
-        "strftime_now": lambda pattern: datetime.datetime.now().strftime(pattern),
-    }
+    sandboxed.globals["raise_exception"] = refuse
+    sandboxed.globals["strftime_now"] = lambda pattern: datetime.datetime.now().strftime(pattern)
     return sandboxed

@@ -67,7 +67,6 @@ class LayerCache(Protocol):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, sliding_window: int | None, attend: Attend = attention) -> Tensor:
         """Append k, v (batch, num_kv_heads, seq, head_dim) and return attention of q to all positions so far."""
-        ...
 
 
 Caches = Sequence[LayerCache]  # one for each layer
@@ -86,9 +85,8 @@ class Attention(nn.Module):
         self.num_heads, self.num_kv_heads, self.head_dim = config.num_heads, config.kv_heads, config.head_width
         self.sliding_window = config.sliding_window
         self.recompute = False  # see Transformer.set_activation_checkpointing
-        self.qkv = nn.Linear(
-            config.d_model, (self.num_heads + 2 * self.num_kv_heads) * self.head_dim, config.has_bias("qkv")
-        )
+        width = (self.num_heads + 2 * self.num_kv_heads) * self.head_dim
+        self.qkv = nn.Linear(config.d_model, width, config.has_bias("qkv"))
         self.output = nn.Linear(self.num_heads * self.head_dim, config.d_model, config.has_bias("output"))
         self.q_norm: nn.Module = RMSNorm(self.head_dim, config.norm_eps) if config.qk_norm else nn.Identity()
         self.k_norm: nn.Module = RMSNorm(self.head_dim, config.norm_eps) if config.qk_norm else nn.Identity()

@@ -158,10 +158,7 @@ class FlashAttention(torch.autograd.Function):
 
 
 class MultiHeadAttention(nn.Module):
-    """Causal self-attention: x (…, seq, d_model) → the same.
-
-    theta and max_seq_len: of RoPE; without theta nothing rotates.
-    """
+    """Causal self-attention: x (…, seq, d_model) → the same; without theta (of RoPE) nothing rotates."""
 
     def __init__(
         self,
@@ -174,9 +171,8 @@ class MultiHeadAttention(nn.Module):
     ) -> None:
         super().__init__()
         self.num_heads = num_heads
-        self.q_proj, self.k_proj, self.v_proj, self.output_proj = (
-            Linear(d_model, d_model, device, dtype) for _ in range(4)
-        )
+        projections = (Linear(d_model, d_model, device, dtype) for _ in range(4))
+        self.q_proj, self.k_proj, self.v_proj, self.output_proj = projections
         self.rope: RoPE | None = None
         if theta is not None and max_seq_len is not None:
             self.rope = RoPE(theta, d_model // num_heads, max_seq_len, device)
@@ -284,10 +280,7 @@ def masked_normalize(values: Tensor, mask: Tensor, constant: float, dim: int | N
 
 
 class AdamW(torch.optim.Optimizer):
-    """Adam with bias correction folded into the rate, and weights that decay apart from it.
-
-    (Loshchilov and Hutter 2017)
-    """
+    """Adam with bias correction folded into the rate, and weights that decay apart. (Loshchilov and Hutter 2017)"""
 
     def __init__(
         self,

@@ -78,10 +78,7 @@ class Mixtral(FamilyModel):
 
     names = LLAMA_NAMES | {
         "blocks.*.ffn.router": "model.layers.*.block_sparse_moe.gate",
-        "blocks.*.ffn.experts.*.gate_up": (
-            "model.layers.*.block_sparse_moe.experts.*.w1",
-            "model.layers.*.block_sparse_moe.experts.*.w3",
-        ),
+        "blocks.*.ffn.experts.*.gate_up": tuple(f"model.layers.*.block_sparse_moe.experts.*.{w}" for w in ("w1", "w3")),
         "blocks.*.ffn.experts.*.down": "model.layers.*.block_sparse_moe.experts.*.w2",
     }
 

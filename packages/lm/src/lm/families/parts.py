@@ -38,11 +38,7 @@ Names = dict[str, str | tuple[str, ...]]
 LLAMA_NAMES: Names = {
     "embedding": "model.embed_tokens",
     "blocks.*.attention_norm": "model.layers.*.input_layernorm",
-    "blocks.*.attention.qkv": (
-        "model.layers.*.self_attn.q_proj",
-        "model.layers.*.self_attn.k_proj",
-        "model.layers.*.self_attn.v_proj",
-    ),
+    "blocks.*.attention.qkv": tuple(f"model.layers.*.self_attn.{part}_proj" for part in "qkv"),
     "blocks.*.attention.output": "model.layers.*.self_attn.o_proj",
     "blocks.*.ffn_norm": "model.layers.*.post_attention_layernorm",
     "blocks.*.ffn.gate_up": ("model.layers.*.mlp.gate_proj", "model.layers.*.mlp.up_proj"),
@@ -50,10 +46,7 @@ LLAMA_NAMES: Names = {
     "final_norm": "model.norm",
     "head": "lm_head",
 }
-QK_NORM_NAMES: Names = {
-    "blocks.*.attention.q_norm": "model.layers.*.self_attn.q_norm",
-    "blocks.*.attention.k_norm": "model.layers.*.self_attn.k_norm",
-}
+QK_NORM_NAMES: Names = {f"blocks.*.attention.{one}_norm": f"model.layers.*.self_attn.{one}_norm" for one in "qk"}
 GPT2_NAMES: Names = {
     "embedding": "transformer.wte",
     "positions": "transformer.wpe",
@@ -98,9 +91,7 @@ class FamilyConfig(ModelConfig):
             kinds = (SLIDING if (layer + 1) % self.full_every else FULL for layer in range(self.num_layers))
             object.__setattr__(self, "layer_types", tuple(kinds))
         if self.layer_types and (len(self.layer_types) != self.num_layers or set(self.layer_types) - {SLIDING, FULL}):
-            raise ValueError(
-                f"expected layer_types of {self.num_layers} layers, {SLIDING} or {FULL}: {self.layer_types}"
-            )
+            raise ValueError(f"expected {self.num_layers} layer_types, {SLIDING} or {FULL}, got {self.layer_types}")
         for parameters in self.rope_tables.values() if self.position == "rope" else ():
             ropes.check(parameters, self.head_width)
 

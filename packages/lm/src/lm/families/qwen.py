@@ -94,10 +94,7 @@ class Qwen3Moe(FamilyModel):
 
     names = Qwen3.names | {
         "blocks.*.ffn.router": "model.layers.*.mlp.gate",
-        "blocks.*.ffn.experts.*.gate_up": (
-            "model.layers.*.mlp.experts.*.gate_proj",
-            "model.layers.*.mlp.experts.*.up_proj",
-        ),
+        "blocks.*.ffn.experts.*.gate_up": tuple(f"model.layers.*.mlp.experts.*.{w}_proj" for w in ("gate", "up")),
         "blocks.*.ffn.experts.*.down": "model.layers.*.mlp.experts.*.down_proj",
     }
 

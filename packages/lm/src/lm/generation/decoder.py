@@ -172,9 +172,7 @@ class Decoder:
         if logits is None:
             return steps, [[None] * len(texts)] * len(steps)
         copied = logits[: len(steps)]
-        return steps, [
-            [row if reads else None for row, reads in zip(step, reads_logits, strict=True)] for step in copied
-        ]
+        return steps, [[row if own else None for row, own in zip(step, reads_logits, strict=True)] for step in copied]
 
     def choose(self, logits: Tensor, text: scheduler.Sequence) -> int:
         """A text's next token from logits (vocab_size,) of a step, as continue_texts chooses it; see has_loop."""
@@ -192,8 +190,7 @@ class Decoder:
 
     def _grow(self, row: int, tokens: int) -> None:
         if not self.cache.grow(row, tokens):
-            cache = self.cache
-            size = cache.pages * cache.page_bytes
+            size = self.cache.pages * self.cache.page_bytes
             raise NoPages(f"keys and values fill all of their {size:,} bytes: give more memory, or shorter texts")
 
     def _step_in_torch(self, tokens: Sequence[int], rows: Sequence[int], positions: list[int]) -> Tensor:
@@ -215,8 +212,7 @@ class Decoder:
         return self._call(tokens[:, None], step.positions, [*layers])
 
     def _call(self, ids: Tensor, start: int | Tensor, cache: list[LayerCache], *, every: bool = False) -> Tensor:
-        """Logits (batch, vocab_size) of the last position, or (length, vocab_size) of `every` one of a single sequence,
-        without dropout."""
+        """Logits (batch, vocab_size) of the last position, or (length, vocab_size) of `every` one; without dropout."""
         model = self.model
         with without_training(self.modules):
             if type(model).forward is Transformer.forward and is_plain(model):

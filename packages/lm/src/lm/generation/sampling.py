@@ -162,11 +162,9 @@ class Constraint(Protocol):
 
     def allow(self, logits: Tensor) -> Tensor:
         """A copy of logits (vocab,) with -inf for each token that may not follow. NoToken: none may."""
-        ...
 
     def take(self, token: int) -> bool:
         """Accept the chosen token; True if the text is complete and nothing may follow."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -340,8 +340,7 @@ class Scheduler:
         return None
 
     def _read_chunk(self, sequence: Sequence) -> Results:
-        """Read the next chunk of a sequence; after its last chunk, it and every other with the same window gets its
-        first token."""
+        """Read a sequence's next chunk; after the last, it and all others of the same window get their first token."""
         cache, row = self.cache, sequence.row
         self.turns += 1
         sequence.read_turn = self.turns

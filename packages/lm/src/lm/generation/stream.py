@@ -75,10 +75,7 @@ def stream(
     stop_tokens: Collection[int] = (),
     when_full: str = "slide",
 ) -> Iterator[int]:
-    """As generate(), but yields each id as soon as it is chosen.
-
-    The arguments are checked before the first is asked for.
-    """
+    """As generate(), but yields each id as soon as it is chosen; the arguments are checked at once."""
     sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty)
     request: dict[str, Any] = {"max_new_tokens": max_new_tokens, "sampling": sampling, "seed": seed}
     request |= {"stop_tokens": stop_tokens, "when_full": when_full}

@@ -114,13 +114,11 @@ def logits_of(model: Callable[[Tensor], Tensor], ids: list[int]) -> Tensor:
 
 def compare_logits(reader: str, logits: Tensor, expected: Tensor, bound: float | None) -> float:
     """Return the largest difference, as a part of the largest logit. ValueError: it is above a bound."""
-    difference = float((logits - expected).abs().max() / expected.abs().max().clamp(min=1e-9))
-    if bound is not None and not difference < bound:
+    gap = float((logits - expected).abs().max() / expected.abs().max().clamp(min=1e-9))
+    if bound is not None and not gap < bound:
         place = int((logits - expected).abs().amax(-1).argmax())
-        raise ValueError(
-            f"{reader} reads another model: logits differ by {difference:.1e} of the largest at token {place}"
-        )
-    return difference
+        raise ValueError(f"{reader} reads another model: logits differ by {gap:.1e} of the largest at token {place}")
+    return gap
 
 
 def compare_ids(reader: str, ids: list[int], tokenizer: Any) -> None:

@@ -139,10 +139,8 @@ def rope_parameters(settings: Settings, kind: type[FamilyConfig]) -> dict[str, A
         if rest["partial_rotary_factor"] == 1.0:
             del rest["partial_rotary_factor"]
         if rest["rope_type"] in ("longrope", "llama3", "yarn"):
-            original = settings.table.get("original_max_position_embeddings") or settings.table.get(
-                "max_position_embeddings"
-            )
-            rest.setdefault("original_max_position_embeddings", original)
+            name = "original_max_position_embeddings"
+            rest.setdefault(name, settings.table.get(name) or settings.table.get("max_position_embeddings"))
         return rest
 
     if local is None:

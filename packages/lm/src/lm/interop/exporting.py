@@ -72,17 +72,11 @@ def to_huggingface(
             text.tokenizer.to_huggingface(target / "tokenizer.json")
             names = special_names(text)
             write_json(target / "special_tokens_map.json", names)
-            template = text.kept_template
-            write_json(
-                target / "tokenizer_config.json",
-                {
-                    "tokenizer_class": "PreTrainedTokenizerFast",
-                    "model_max_length": config.context_length,
-                    "clean_up_tokenization_spaces": False,
-                    **names,
-                    **({} if template is None else {"chat_template": template.source}),
-                },
-            )
+            about: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
+            about |= {"model_max_length": config.context_length, "clean_up_tokenization_spaces": False, **names}
+            if text.kept_template is not None:
+                about["chat_template"] = text.kept_template.source
+            write_json(target / "tokenizer_config.json", about)
         page = card(config, run, described["architectures"][0], has_tokenizer=text is not None)
         (target / "README.md").write_text(page, encoding="utf-8")
     return Path(folder)

@@ -137,9 +137,7 @@ def add_tokenizer(writer: Any, text: ModelText, vocab_size: int, source: object)
     else:
         pre = pattern_name(tokenizer.data.pattern)
         if pre is None:
-            raise ValueError(
-                f"{source}: llama.cpp has no split pattern {tokenizer.pattern!r}, and would give other ids"
-            )
+            raise ValueError(f"{source}: llama.cpp has no split pattern {tokenizer.pattern!r}: it would give other ids")
         if not merges:
             raise ValueError(f"{source} has no merges, and llama.cpp reads no such tokenizer: train one with some")
         writer.add_tokenizer_model("gpt2")
@@ -154,9 +152,8 @@ def add_tokenizer(writer: Any, text: ModelText, vocab_size: int, source: object)
     if end is not None:
         writer.add_eos_token_id(end)
     template = text.kept_template
-    stops = [
-        number for number in (template.stop_tokens if template is not None else text.config.eos_ids) if number != end
-    ]
+    answers_end = text.config.eos_ids if template is None else template.stop_tokens
+    stops = [number for number in answers_end if number != end]
     if stops:  # llama.cpp ends an answer at the token that ends a turn, too
         ends = [number for number in stops if number in {special.get(name) for name in TURN_ENDS}]
         writer.add_eot_token_id((ends or stops)[0])

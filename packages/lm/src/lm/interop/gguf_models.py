@@ -49,6 +49,7 @@ EXPERT_WIDTH = "expert_feed_forward_length"
 LAYERS_OF_27B = {"gemma2": 46, "gemma3_text": 62}
 ROPE_TENSORS = ("rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight")
 SCALING_KEY = "groundup.rope.scaling"
+ORIGINAL = "original_max_position_embeddings"
 MOST_ROPE_FACTOR = 1e-6  # how far from 1 a factor may be that changes nothing
 
 
@@ -62,7 +63,7 @@ class Kind:
     scalings: tuple[str, ...] = ("default", "linear", "yarn")  # the rope_types that it has
     turns_neighbours: bool = False  # it rotates pairs (2i, 2i + 1), and the folder pairs (i, i + width / 2)
     norms_above_one: bool = False  # weights of norms are written with 1 added
-    only: tuple[tuple[str, Any], ...] = ()  # settings that it has with one value alone
+    only: Mapping[str, Any] = field(default_factory=dict)  # settings that it has with one value alone
 
 
 class Fields:
@@ -111,21 +112,18 @@ class Fields:
 
 ROPES = ("default", "linear", "yarn", "llama3")
 KINDS = {
-    "cohere": Kind("command-r", {"logit_scale": "logit_scale"}, only=(("use_qk_norm", False),)),
+    "cohere": Kind("command-r", {"logit_scale": "logit_scale"}, only={"use_qk_norm": False}),
     "cohere2": Kind("cohere2", {"logit_scale": "logit_scale"}, windows=4),
     "gemma": Kind("gemma", norms_above_one=True),
-    "gemma2": Kind("gemma2", GEMMA, windows=2, norms_above_one=True, only=(("query_scale", 1.0),)),
+    "gemma2": Kind("gemma2", GEMMA, windows=2, norms_above_one=True, only={"query_scale": 1.0}),
     "gemma3_text": Kind(
-        "gemma3", GEMMA, windows=6, norms_above_one=True, only=(("query_scale", 1.0), ("attn_logit_softcapping", None))
+        "gemma3", GEMMA, windows=6, norms_above_one=True, only={"query_scale": 1.0, "attn_logit_softcapping": None}
     ),
-    "glm4": Kind("glm4", only=(("bias", True),)),
-    "gpt2": Kind("gpt2", only=(("activation_function", "gelu_new"),)),
-    "gpt_neox": Kind("gptneox", {"use_parallel_residual": "use_parallel_residual"}, only=(("hidden_act", "gelu"),)),
+    "glm4": Kind("glm4", only={"bias": True}),
+    "gpt2": Kind("gpt2", only={"activation_function": "gelu_new"}),
+    "gpt_neox": Kind("gptneox", {"use_parallel_residual": "use_parallel_residual"}, only={"hidden_act": "gelu"}),
     "gpt_oss": Kind(
-        "gpt-oss",
-        LOCAL_EXPERTS | {EXPERT_WIDTH: "d_ff"},
-        windows=2,
-        only=(("swiglu_alpha", 1.702), ("swiglu_limit", 7.0)),
+        "gpt-oss", LOCAL_EXPERTS | {EXPERT_WIDTH: "d_ff"}, windows=2, only={"swiglu_alpha": 1.702, "swiglu_limit": 7.0}
     ),
     "granite": Kind("granite", GRANITE, scalings=ROPES, turns_neighbours=True),
     "llama": Kind("llama", scalings=ROPES, turns_neighbours=True),
@@ -133,17 +131,17 @@ KINDS = {
     "mixtral": Kind("llama", LOCAL_EXPERTS, turns_neighbours=True),
     "olmo2": Kind("olmo2"),
     "olmo3": Kind("olmo2", windows=4),
-    "olmoe": Kind("olmoe", EXPERTS | {EXPERT_WIDTH: "d_ff"}, only=(("norm_topk_prob", False),)),
+    "olmoe": Kind("olmoe", EXPERTS | {EXPERT_WIDTH: "d_ff"}, only={"norm_topk_prob": False}),
     "phi3": Kind("phi3", scalings=("default", "longrope")),
     "qwen2": Kind("qwen2"),
-    "qwen3": Kind("qwen3", only=(("bias", False),)),
+    "qwen3": Kind("qwen3", only={"bias": False}),
     "qwen3_moe": Kind(
         "qwen3moe",
         EXPERTS | {EXPERT_WIDTH: "moe_intermediate_size"},
-        only=(("norm_topk_prob", True), ("mlp_only_layers", ()), ("decoder_sparse_step", 1)),
+        only={"norm_topk_prob": True, "mlp_only_layers": (), "decoder_sparse_step": 1},
     ),
     "smollm3": Kind("smollm3", scalings=ROPES, turns_neighbours=True),
-    "starcoder2": Kind("starcoder2", only=(("use_bias", True),)),
+    "starcoder2": Kind("starcoder2", only={"use_bias": True}),
 }
 
 
@@ -157,7 +155,7 @@ def kind_of(config: FamilyConfig) -> Kind:
 
 def lacks(config: FamilyConfig, kind: Kind) -> Iterator[str]:
     """Yield the settings of a model that its kind does not have in llama.cpp."""
-    for name, value in kind.only:
+    for name, value in kind.only.items():
         if getattr(config, name) != value:
             yield f"{name} {getattr(config, name)!r}"
     for layer in range(config.num_layers):
@@ -205,7 +203,7 @@ def describe(writer: Any, c: FamilyConfig, gguf: Any) -> None:
     scaling = rope.get("rope_type", "default")
     if scaling in ("linear", "yarn"):
         writer.add_rope_scaling_type(gguf.RopeScalingType(scaling))
-        original = rope.get("original_max_position_embeddings", c.context_length)
+        original = rope.get(ORIGINAL, c.context_length)
         writer.add_rope_scaling_factor(rope.get("factor") or c.context_length / original)
         if scaling == "linear" and float(np.float32(rope["factor"])) != rope["factor"]:
             describe_scaling(writer, {"factor": rope["factor"]})
@@ -218,17 +216,14 @@ def describe(writer: Any, c: FamilyConfig, gguf: Any) -> None:
             if factors[0] != factors[1]:  # the file's is a multiple of the plain one
                 writer.add_rope_scaling_attn_factors(factors[0] / factors[1])
     elif scaling == "longrope":
-        writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+        writer.add_rope_scaling_orig_ctx_len(rope[ORIGINAL])
         writer.add_rope_scaling_attn_factors(ropes.attention_factor(rope, c.context_length))
     elif scaling == "llama3":
         describe_scaling(writer, {name: rope[name] for name in ROPE_NAMES})
     for key, name in kind.settings.items():
-        value = getattr(c, name)
-        add = (
-            writer.add_bool if isinstance(value, bool) else writer.add_uint32 if "expert" in key else writer.add_float32
-        )
+        value, add = getattr(c, name), writer.add_uint32 if "expert" in key else writer.add_float32
         if value is not None:
-            add(f"{kind.architecture}.{key}", value)
+            (writer.add_bool if isinstance(value, bool) else add)(f"{kind.architecture}.{key}", value)
 
 
 def describe_scaling(writer: Any, settings: Mapping[str, Any]) -> None:
@@ -318,7 +313,7 @@ def family_config(family: str, sizes: Mapping[str, Any], fields: Fields) -> Fami
     """The configuration in a header, the inverse of describe(). ValueError: a setting is not supported, by name."""
     kind = config_type(family)
     settings = set(kind.settings().values())
-    values = {**sizes, **{name: value for name, value in KINDS[family].only if name in settings}, "family": family}
+    values = {**sizes, "family": family} | {name: one for name, one in KINDS[family].only.items() if name in settings}
     if sizes["num_layers"] == LAYERS_OF_27B.get(family):
         raise ValueError(f"{fields.path}: a Gemma of 27 billion parameters is not read from GGUF: take its folder")
     for key, name in KINDS[family].settings.items():
@@ -340,19 +335,15 @@ def family_config(family: str, sizes: Mapping[str, Any], fields: Fields) -> Fami
     if isinstance(pattern, list):
         values["layer_types"] = tuple(SLIDING if slides else FULL for slides in pattern)
     rope = rope_parameters(kind, values, fields)
-    if "original_max_position_embeddings" in settings:
-        values["original_max_position_embeddings"] = rope.get(
-            "original_max_position_embeddings", sizes["context_length"]
-        )
+    if ORIGINAL in settings:
+        values[ORIGINAL] = rope.get(ORIGINAL, sizes["context_length"])
     if kind.local_theta is not None:
         name, default = kind.local_theta
         local = float(fields.at("rope.freq_base_swa", rope["rope_theta"] if name == "rope_theta" else default))
         rope = {FULL: rope, SLIDING: {"rope_theta": local, "rope_type": "default"}}
+    own = {name: value for name, value in values.items() if name in (*settings, "family")}
     try:
-        return kind(
-            **{name: value for name, value in values.items() if name in (*settings, "family")},
-            rope_parameters=FrozenTable(rope),
-        )
+        return kind(**own, rope_parameters=FrozenTable(rope))
     except (TypeError, ValueError) as error:
         raise ValueError(f"{fields.path}: {error}") from None
 
@@ -360,30 +351,25 @@ def family_config(family: str, sizes: Mapping[str, Any], fields: Fields) -> Fami
 def rope_parameters(kind: type[FamilyConfig], values: Mapping[str, Any], fields: Fields) -> dict[str, Any]:
     """The rotation of the layers that see all, as config.json has it."""
     head_dim, context = values["head_dim"], values["context_length"]
-    rope: dict[str, Any] = {
-        "rope_theta": float(fields.at("rope.freq_base", kind.default_theta)),
-        "rope_type": "default",
-    }
+    theta = float(fields.at("rope.freq_base", kind.default_theta))
+    rope: dict[str, Any] = {"rope_theta": theta, "rope_type": "default"}
     share = int(fields.at("rope.dimension_count", head_dim)) / head_dim
     if share != 1.0:
         rope["partial_rotary_factor"] = share
     scaling = fields.at("rope.scaling.type", "none")
     factor = float(fields.get(f"{SCALING_KEY}.factor", fields.at("rope.scaling.factor", 1.0)))
-    original = {"original_max_position_embeddings": fields.at("rope.scaling.original_context_length", context)}
+    original = {ORIGINAL: fields.at("rope.scaling.original_context_length", context)}
     attention_factor = float(fields.at("rope.scaling.attn_factor", 1.0))
     if "rope_factors_long.weight" in fields.tensors:
-        rope |= {
-            f"{name}_factor": tuple(fields.array(f"rope_factors_{name}.weight").tolist()) for name in ("short", "long")
-        }
+        for name in ("short", "long"):
+            rope[f"{name}_factor"] = tuple(fields.array(f"rope_factors_{name}.weight").tolist())
         return {**rope, **original, "rope_type": "longrope", "attention_factor": attention_factor}
     if scaling == "linear":
         return {**rope, "rope_type": "linear", "factor": factor}
     if scaling == "yarn":
         rope |= {**original, "rope_type": "yarn", "factor": factor}
-        rope |= {
-            f"beta_{name}": fields.at(f"rope.scaling.yarn_beta_{name}", beta)
-            for name, beta in (("fast", 32.0), ("slow", 1.0))
-        }
+        for name, beta in (("beta_fast", 32.0), ("beta_slow", 1.0)):
+            rope[name] = fields.at(f"rope.scaling.yarn_{name}", beta)
         rope["attention_factor"] = ropes.attention_factor(rope, context) * attention_factor
         return rope | ({"truncate": False} if values["family"] == "gpt_oss" else {})
     if scaling not in ("none", None):

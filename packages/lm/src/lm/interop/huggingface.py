@@ -67,7 +67,5 @@ def tidied(tensors: dict[str, Tensor], config: ModelConfig, source: object) -> d
     if config.tied_embeddings and "lm_head.weight" in tensors:
         head = tensors.pop("lm_head.weight")  # of two names of one tensor, safetensors keeps either
         if not torch.equal(tensors.setdefault(embedding, head), head):
-            raise ValueError(
-                f"{source}: the head is said to be the embedding (tie_word_embeddings), and is another matrix"
-            )
+            raise ValueError(f"{source}: the head is said to be the embedding (tie_word_embeddings), and is another")
     return tensors

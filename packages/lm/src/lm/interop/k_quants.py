@@ -47,9 +47,7 @@ def q4_or_q5_k(x: Tensor, bits: int) -> Tensor:
     weights = (x.square().mean(-1, keepdim=True)).sqrt() + x.abs()
     scales, least = scales_and_least(x, weights, most, *((-1.0, 0.1, 20) if bits == 4 else (-0.5, 0.1, 15)))
     step, least_step = (value.amax(1, keepdim=True) / 63 for value in (scales, least))
-    whole = [
-        (value / one.clamp(min=1e-30)).round().clamp(0, 63) for value, one in ((scales, step), (least, least_step))
-    ]
+    whole = [(x / one.clamp(min=1e-30)).round().clamp(0, 63) for x, one in ((scales, step), (least, least_step))]
     d, dmin = step.half(), least_step.half()
     scale, less = (a.float() * b for a, b in zip((d, dmin), whole, strict=True))
     q = ((x + less[..., None]) / torch.where(scale > 0, scale, torch.inf)[..., None]).round().clamp(0, most).byte()

@@ -110,9 +110,7 @@ def base_of(path: Path) -> Path | None:
         return None
     base = read_json(path / ADAPTER).get("base_model_name_or_path")
     if not isinstance(base, str) or not base:
-        raise ValueError(
-            f"{path} does not name the model of its adapters: write base_model_name_or_path into {ADAPTER}"
-        )
+        raise ValueError(f"{path} does not name the model of its adapters: put base_model_name_or_path into {ADAPTER}")
     return located(base)
 
 
@@ -198,9 +196,5 @@ def model_text(path: str | Path, tokenizer: str | Path | None = None) -> ModelTe
     recorded = {about["tokenizer"] for about in sets if "tokenizer" in about}
     if recorded and loaded.fingerprint not in recorded:
         warnings.warn(f"{file} is not the tokenizer that made the data of {path}: text may be nonsense", stacklevel=2)
-    return ModelText(
-        loaded,
-        text_config(here),
-        end if isinstance(end, int) else None,
-        any("train_mask_sha256" in about for about in sets),
-    )
+    learned_chats = any("train_mask_sha256" in about for about in sets)
+    return ModelText(loaded, text_config(here), end if isinstance(end, int) else None, learned_chats)

@@ -40,7 +40,6 @@ def push(path: str | Path, repo: str, *, private: bool = False, dry_run: bool = 
     api = library().HfApi(endpoint=endpoint())
     with in_a_sentence(repo):
         api.create_repo(repo, private=private, exist_ok=True)
-        commit = api.upload_folder(
-            repo_id=repo, folder_path=folder, allow_patterns=[file.name for file in files], commit_message="lm export"
-        )
+        names = [file.name for file in files]
+        commit = api.upload_folder(repo_id=repo, folder_path=folder, allow_patterns=names, commit_message="lm export")
     yield str(commit.commit_url)

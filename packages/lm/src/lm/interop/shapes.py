@@ -61,10 +61,9 @@ def as_family(config: ModelConfig) -> FamilyConfig:
         "max_window_layers": 0,
         "activation_function": next(activations, "gelu_new"),
     }
-    own = {*kind.settings().values()} - (set() if windowed else {"max_window_layers"})
-    candidate = kind(
-        family=name, rope_parameters=FrozenTable(rope), **{key: values[key] for key in own if key in values}
-    )
+    names = {*kind.settings().values()} - (set() if windowed else {"max_window_layers"})
+    own = {field: values[field] for field in names if field in values}
+    candidate = kind(family=name, rope_parameters=FrozenTable(rope), **own)
     back = plain(candidate, name)
     for setting, value in comparable(config).items():
         if back is None or comparable(back)[setting] != value:

@@ -68,10 +68,7 @@ def shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
 
 
 def exported(model: Transformer, *, in_gguf: bool = False) -> Iterator[tuple[str, Tensor]]:
-    """Yield a model's weights under the names of a Hugging Face folder, without the rows that pad the vocabulary.
-
-    GPT-2 always has biases there: where the model has none they are 0.
-    """
+    """Yield a model's weights by a Hugging Face folder's names, without padding rows; GPT-2's absent biases are 0."""
     config, state = model.config, model.state_dict()
     if config.position == "learned":
         config = dataclasses.replace(config, bias=True, qkv_bias=None, output_bias=None, ffn_bias=None)

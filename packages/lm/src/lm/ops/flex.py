@@ -29,11 +29,7 @@ def attention(
     softcap: float | None = None,
     sinks: Tensor | None = None,
 ) -> Tensor:
-    """As lm.attention.attention, whose arguments these are; mask is broadcast to (batch, heads, queries, keys).
-
-    Raises:
-        ValueError: Gradients are asked for on a CPU.
-    """
+    """As lm.attention.attention; mask is (batch, heads, queries, keys). ValueError: gradients are needed on a CPU."""
     if q.device.type == "cpu":
         if torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v)):
             raise ValueError("backend 'flex' has no gradients on a CPU, where torch lacks them: use 'auto' or 'sdpa'")
@@ -69,9 +65,8 @@ def compiled() -> Any:
 def kept_blocks(queries: int, keys: int, causal: bool, sliding_window: int | None, device: torch.device) -> BlockMask:
     """Blocks of a mask that all texts share, made once for all layers and steps."""
     with torch.inference_mode(False):
-        return create_block_mask(
-            visible(queries, keys, causal, sliding_window, None, None), None, None, queries, keys, device
-        )
+        seen = visible(queries, keys, causal, sliding_window, None, None)
+        return create_block_mask(seen, None, None, queries, keys, device)
 
 
 def visible(

@@ -126,10 +126,7 @@ def chat_page_of(
     temperature: float = 0.8,
     top_p: float | None = None,
 ) -> str:
-    """A page for conversations with a model, by its chat template, which begins with these settings.
-
-    @huggingface/jinja renders the template in the page. ValueError: as to_page().
-    """
+    """A page for conversations by a model's template, which @huggingface/jinja renders. ValueError: as to_page()."""
     template = text.template
     about = {
         "template": template.source,
@@ -219,9 +216,7 @@ def packed_weights(model: Transformer, dtype: str) -> tuple[list[dict[str, Any]]
         else:
             numbers = tensor.detach().cpu().half()
             if not torch.isfinite(numbers).all():
-                raise ValueError(
-                    f"the weight {name} holds values beyond 65,504, the range of float16, which a page has"
-                )
+                raise ValueError(f"the weight {name} holds values beyond 65,504, the range of a page's float16")
             parts.append(numbers.numpy().tobytes())
             tensors.append({"name": name, "shape": list(tensor.shape), "kind": "fp16"})
     if dtype == "int8" and model.config.tied_embeddings:

@@ -1,4 +1,1 @@
-"""Faster on a CPU: C compiled at first use, attention a head at a time, int8 weights.
-
-PyTorch does the same where there is no compiler.
-"""
+"""Faster on a CPU: C compiled at first use, attention a head at a time, int8 weights; PyTorch without a compiler."""

@@ -69,9 +69,7 @@ def built(name: str, dtype: torch.dtype) -> ctypes.CDLL | Unavailable:
     try:
         real = TYPES.get(dtype) or (STORED.get(dtype) if name == "passes" else None)
         if real is None:
-            raise Unavailable(
-                f"weights are {str(dtype).removeprefix('torch.')}, and it is written for float32 and float64"
-            )
+            raise Unavailable(f"weights are {str(dtype).removeprefix('torch.')}, and it is for float32 and float64")
         if os.name == "nt":
             raise Unavailable("it is not written for Windows")
         return ctypes.CDLL(str(library(name, real)))

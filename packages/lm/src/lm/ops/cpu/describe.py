@@ -100,12 +100,7 @@ class Model(ctypes.Structure):
 
 
 class Description:
-    """The model as a structure of C. Unavailable: forward.c is not written for such a model.
-
-    Attributes:
-        model: The structure.
-        referenced: What its pointers point to.
-    """
+    """`model`, a structure of C, and `referenced`, all that it points to. Unavailable: forward.c cannot compute it."""
 
     def __init__(self, model: Transformer, dtype: torch.dtype, capacity: int) -> None:
         c: Any = model.config

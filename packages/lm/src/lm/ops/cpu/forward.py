@@ -41,7 +41,6 @@ class Cache(Protocol):
 
     def table_address(self, row: int) -> int:
         """Address of the numbers of a row's pages, int64, in order."""
-        ...
 
 
 class NativeStep:

@@ -24,8 +24,7 @@ ARGUMENTS = {  # after the number of threads, of rows, and of columns
 
 
 def compiled(x: Tensor) -> ctypes.CDLL | None:
-    """The library for numbers like those of x; None where there is none, or x is no plain tensor in this machine's
-    memory."""
+    """The library for numbers like those of x; None where there is none, or x is no plain tensor on the CPU."""
     if type(x) not in (Tensor, nn.Parameter) or x.device.type != "cpu" or torch.compiler.is_compiling():
         return None
     library = checked(x.dtype)
@@ -110,9 +109,8 @@ def cross_entropy(by: ctypes.CDLL | None, logits: Tensor, vocab_size: int, targe
     get 0. by=None: PyTorch's operators.
     """
     fit = targets.dtype == torch.int64 and targets.device == logits.device
-    if (
-        by is not None and fit and bool((~counts | (targets >= 0) & (targets < vocab_size)).all())
-    ):  # torch takes or refuses the others
+    # PyTorch takes or refuses other targets.
+    if by is not None and fit and bool((~counts | (targets >= 0) & (targets < vocab_size)).all()):
         marks, nats = targets.where(counts, -1), logits.new_empty(len(logits), dtype=real(logits.dtype))
         shape = torch.get_num_threads(), logits.shape[0], vocab_size
         by.cross_entropy(*shape, logits.data_ptr(), logits.shape[1], marks.data_ptr(), nats.data_ptr())
@@ -135,8 +133,7 @@ def real(dtype: torch.dtype) -> torch.dtype:
 
 @functools.cache
 def checked(dtype: torch.dtype) -> ctypes.CDLL | Unavailable:
-    """The library for numbers of this type, after it has computed what torch's operators do: a compiler may be
-    wrong."""
+    """The library for numbers of this type, after it has computed as torch's operators do: a compiler may be wrong."""
     library = built("passes", dtype)
     if isinstance(library, Unavailable):
         return library
@@ -148,9 +145,7 @@ def checked(dtype: torch.dtype) -> ctypes.CDLL | Unavailable:
     near = 1e-5 if dtype == real(dtype) else 0.02
     with torch.inference_mode(False), torch.no_grad(), torch.autocast("cpu", enabled=False):
         pairs = zip(sample(library, dtype), sample(None, dtype), strict=True)
-        right = all(
-            torch.allclose(actual.to(real(dtype)), expected, rtol=near, atol=near) for actual, expected in pairs
-        )
+        right = all(torch.allclose(own.to(real(dtype)), exact, rtol=near, atol=near) for own, exact in pairs)
     return library if right else Unavailable("what was compiled does not compute what it should")
 
 

@@ -45,10 +45,7 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
-    """gradᵀ x: grad (rows, out), x (rows, in) → (out, in), in either order of memory.
-
-    oneDNN wants its first factor in order: the smaller of the two is copied.
-    """
+    """gradᵀ x: grad (rows, out), x (rows, in) → (out, in); oneDNN wants its first in order: the smaller is copied."""
     if grad.shape[1] <= x.shape[1]:
         return product(grad.T, x.T)
     return product(x.T, grad.T).T

@@ -128,20 +128,11 @@ def decode(problem: Problem, lengths: Tensor | None, table: Tensor | None = None
             del named[name]
         group = problem.heads // problem.kv_heads
         named["QUERIES"] = max(16, triton.next_power_of_2(group * problem.queries))
+        named |= sources(tiles, problem.width, k=k, v=v) | {"table_stride": 0 if table is None else table.stride(0)}
         decode_kernel[(splits * problem.kv_heads * problem.batch,)](
-            **named,
-            **sources(tiles, problem.width, k=k, v=v),
-            q=q,
-            q_strides=q.stride(),
-            partial=partial,
-            partial_lse=partial_lse,
-            lengths=lengths,
-            table=table,
-            table_stride=0 if table is None else table.stride(0),
-            splits=splits,
-            LENGTHS=lengths is not None,
-            PAGE=page,
-        )
+            **named, q=q, q_strides=q.stride(), partial=partial, partial_lse=partial_lse, lengths=lengths, table=table,
+            splits=splits, LENGTHS=lengths is not None, PAGE=page,
+        )  # fmt: skip
         sizes = {"HEAD": problem.head_dim, "WIDTH": problem.width, "SPLITS": triton.next_power_of_2(splits)}
         merge_kernel[(problem.batch * problem.heads * problem.queries,)](
             partial, partial_lse, out, sinks, out.stride(), problem.heads, problem.queries, splits,

@@ -129,9 +129,8 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 
 def _differentiate(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
     *_, sinks, _, _ = saved = ctx.saved_tensors
-    dq, dk, dv, of_sinks = torch.ops.groundup.flash_attention_backward(
-        *saved, grad, ctx.causal, ctx.sliding_window, ctx.softcap
-    )
+    settings = ctx.causal, ctx.sliding_window, ctx.softcap
+    dq, dk, dv, of_sinks = torch.ops.groundup.flash_attention_backward(*saved, grad, *settings)
     return dq, dk, dv, None, None, None, None, None if sinks is None else of_sinks
 
 

@@ -148,9 +148,8 @@ class Problem:
         """Runs of tiles that each block shares a document with: int32 (batch, blocks, 4), see document_runs_kernel."""
         queries = (self.queries, self.keys - self.queries, tiles.queries)
         keys = (self.keys, 0, tiles.keys)
-        (rows, row_shift, row_tile), (columns, column_shift, column_tile) = (
-            (queries, keys) if blocks_of == "queries" else (keys, queries)
-        )
+        sides = (queries, keys) if blocks_of == "queries" else (keys, queries)
+        (rows, row_shift, row_tile), (columns, column_shift, column_tile) = sides
         blocks = triton.cdiv(rows, row_tile)
         runs = torch.empty(self.batch, blocks, 4, dtype=torch.int32, device=self.q.device)
         document_runs_kernel[(blocks, self.batch)](

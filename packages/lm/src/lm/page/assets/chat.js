@@ -4,6 +4,7 @@
 // messages that were left out.
 
 const at = (id) => document.getElementById(id);
+const write = (text) => (at("text").value = text);
 const KEPT = `conversation of ${location.pathname}`; // in the tab, so that a reload goes on with it
 let messages = [],
   asking = null;
@@ -31,10 +32,6 @@ function show(kind, text, message = null) {
   at("log").append(line);
   scrollTo(0, document.documentElement.scrollHeight);
   return line;
-}
-
-function write(text) {
-  at("text").value = text;
 }
 
 /** Take a message and all after it out of the conversation. False if it cannot be done now. */
@@ -77,17 +74,13 @@ async function ask() {
     begun = performance.now();
   let failed = null,
     tokens = 0;
-  at("send").disabled = true;
-  at("stop").disabled = false;
+  setAnswering(true);
   try {
     for await (const part of answer([...messages], settings(), mine.signal)) {
       if (part.dropped) {
         messages.splice(messages[0].role === "system" ? 1 : 0, part.dropped);
-        const left = document.createElement("div");
-        left.className = "note";
         const oldest = part.dropped > 1 ? `${part.dropped} oldest messages` : "oldest message";
-        left.textContent = `The context is full: the ${oldest} left out.`;
-        line.before(left);
+        line.before(show("note", `The context is full: the ${oldest} left out.`));
       }
       if (mine !== asking) return;
       const follows = innerHeight + scrollY > document.documentElement.scrollHeight - 40; // the reader is at the end
@@ -109,8 +102,12 @@ async function ask() {
   if (failed) show("note", trouble);
   else if (!message.content) show("note", "The model ended the conversation here.");
   keep();
-  at("send").disabled = false;
-  at("stop").disabled = true;
+  setAnswering(false);
+}
+
+function setAnswering(isAnswering) {
+  at("send").disabled = isAnswering;
+  at("stop").disabled = !isAnswering;
 }
 
 /** What was not answered goes back into the box, unless something is there by now. */
@@ -129,8 +126,7 @@ function restart(first = []) {
   at("log").replaceChildren();
   for (const message of messages) show(message.role === "system" ? "note" : message.role, message.content, message);
   keep();
-  at("send").disabled = false;
-  at("stop").disabled = true;
+  setAnswering(false);
 }
 
 at("form").addEventListener("submit", (event) => {

@@ -34,63 +34,57 @@ class Page {
         name = `chapter ${chapter.split("-")[0]} of the course`;
       says.insertAdjacentHTML("beforeend", ` <a href="${address}" target="_blank">More in ${name}.</a>`);
     }
-    const options = (count, first) =>
-      Array.from({ length: count }, (_, i) => `<option value="${i}">${i + first}</option>`);
-    const layers = options(config.num_layers, 1).join("");
-    one("attention-layer").innerHTML = one("step-layer").innerHTML = layers;
+    const options = (count) => range(count).map((i) => `<option value="${i}">${i + 1}</option>`).join("");
+    one("attention-layer").innerHTML = one("step-layer").innerHTML = options(config.num_layers);
     one("attention-layer").value = config.num_layers - 1;
-    one("attention-head").innerHTML =
-      '<option value="-1">mean of all</option>' + options(config.num_heads, 1).join("");
+    one("attention-head").innerHTML = '<option value="-1">mean of all</option>' + options(config.num_heads);
   }
 
   listen() {
-    one("controls").addEventListener("submit", (event) => {
+    const on = (id, kind, act) => one(id).addEventListener(kind, act);
+    on("controls", "submit", (event) => {
       event.preventDefault();
       if (this.running) this.running = null;
       else this.write(Number(one("count").value));
     });
-    one("next").addEventListener("click", () => one("controls").reportValidity() && this.write(1));
-    one("clear").addEventListener("click", () => this.restart());
-    one("prompt").addEventListener("input", () => {
+    on("next", "click", () => one("controls").reportValidity() && this.write(1));
+    on("clear", "click", () => this.restart());
+    on("prompt", "input", () => {
       this.restart();
       // The address holds the text, so that it can be sent; a long one would make the address useless.
       const text = one("prompt").value;
       history.replaceState(null, "", text.length > 2000 ? "#" : `#${encodeURIComponent(text)}`);
     });
-    one("prompt").addEventListener("paste", (event) => {
+    on("prompt", "paste", (event) => {
       const hasReturns = event.clipboardData.getData("text/plain").includes("\r\n");
       one("trouble").textContent = hasReturns ? "The browser has replaced CR LF, the ends of lines, by LF." : "";
     });
     addEventListener("hashchange", () => this.open());
-    one("prompt").addEventListener("keydown", (event) => {
+    on("prompt", "keydown", (event) => {
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) one("controls").requestSubmit();
     });
     for (const input of document.querySelectorAll("input[name=draw]"))
       input.addEventListener("change", () => this.draw());
-    const drawn = one("tokens");
-    drawn.addEventListener("click", (event) => {
+    on("tokens", "click", (event) => {
       const span = event.target.closest(".bpe-t");
       if (span) this.choose(Number(span.dataset.place));
     });
-    drawn.addEventListener("keydown", (event) => this.walk(event));
-    for (const id of ["attention-layer", "attention-head"])
-      one(id).addEventListener("change", () => this.drawAttention());
-    one("glance").addEventListener("click", ({ offsetX, offsetY, target }) => {
+    on("tokens", "keydown", (event) => this.walk(event));
+    for (const id of ["attention-layer", "attention-head"]) on(id, "change", () => this.drawAttention());
+    on("glance", "click", ({ offsetX, offsetY, target }) => {
       const { num_layers: layers, num_heads: heads } = this.about.config;
       one("attention-layer").value = Math.floor((layers * offsetY) / target.offsetHeight);
       one("attention-head").value = Math.floor((heads * offsetX) / target.offsetWidth);
       this.drawAttention();
     });
-    one("step-layer").addEventListener("change", () => this.drawStep());
-    one("step-back").addEventListener("click", () => this.drawStep(this.step - 1));
-    one("step-on").addEventListener("click", () => this.drawStep(this.step + 1));
+    on("step-layer", "change", () => this.drawStep());
+    on("step-back", "click", () => this.drawStep(this.step - 1));
+    on("step-on", "click", () => this.drawStep(this.step + 1));
   }
 
   restart() {
-    this.running = null;
-    this.prompt = null;
+    Object.assign(this, { running: null, prompt: null, chosen: -1 });
     this.sequence.clear();
-    this.chosen = -1;
     this.forget();
     this.draw();
   }
@@ -181,6 +175,10 @@ class Page {
 
   name(id) {
     return this.encoder.has(id) ? visible(new TextDecoder().decode(this.encoder.bytesOf(id))) : `id ${id}`;
+  }
+
+  token(id) {
+    return `<span class="token">${escaped(this.name(id))}</span>`;
   }
 
   /** Forget the drawn tokens. */
@@ -282,8 +280,7 @@ class Page {
 
   forgotten(id) {
     if (this.position >= 0) return false;
-    one(id).innerHTML =
-      '<p class="note">The context was full, and this token has been forgotten: choose a later one.</p>';
+    one(id).innerHTML = '<p class="note">The context was full and this token is forgotten: choose a later one.</p>';
     return true;
   }
 
@@ -298,12 +295,7 @@ class Page {
     if (!rows.some((row) => row.id === id)) rows.push({ id, probability: place.probability });
     one("candidates").innerHTML = table(
       ["token", "id", "probability", ""],
-      rows.map((row) => [
-        `<span class="token">${escaped(this.name(row.id))}</span>`,
-        row.id,
-        percent(row.probability),
-        rod(row.probability),
-      ]),
+      rows.map(({ id, probability }) => [this.token(id), id, percent(probability), rod(probability)]),
       rows.findIndex((row) => row.id === id),
     );
   }
@@ -332,7 +324,7 @@ class Page {
   attentionWeights(layer, head, position) {
     const { model } = this,
       begin = model.firstSeen(position),
-      heads = head < 0 ? [...Array(this.about.config.num_heads).keys()] : [head],
+      heads = head < 0 ? range(this.about.config.num_heads) : [head],
       weights = new Float32Array(position + 1);
     for (const each of heads)
       model.attentionWeights(layer, each, position).forEach((weight, i) => {
@@ -344,8 +336,7 @@ class Page {
   /** The chosen head as a square, and, where tokens were added since, all heads. */
   drawSquares(layer, head) {
     const { num_layers: layers, num_heads: heads } = this.about.config,
-      { read, begin } = this.sequence,
-      range = (count) => [...Array(count).keys()];
+      { read, begin } = this.sequence;
     const count = this.paint(one("square"), [layer], [head], LARGE);
     const name = `layer ${layer + 1}, ${head < 0 ? "the mean of all heads" : `head ${head + 1}`}`;
     one("square").ariaLabel = `Attention among the last ${many(count, "token")}: ${name}`;
@@ -380,13 +371,10 @@ class Page {
 
   drawLens() {
     if (this.forgotten("lens")) return;
-    const { sequence, model } = this,
-      layers = this.about.config.num_layers;
-    const rows = Array.from({ length: layers + 1 }, (_, layer) => {
+    const { sequence, model } = this;
+    const rows = range(this.about.config.num_layers + 1).map((layer) => {
       const logits = model.logits(sequence.streams[2 * layer].row(this.position));
-      const best = likeliest(softmax(logits), 5).map(
-        ({ id, probability }) => `<span class="token">${escaped(this.name(id))}</span> ${percent(probability)}`,
-      );
+      const best = likeliest(softmax(logits), 5).map((it) => `${this.token(it.id)} ${percent(it.probability)}`);
       return [layer ? `block ${layer}` : "embedding", ...best];
     });
     one("lens").innerHTML = table(["after", "first", "second", "third", "fourth", "fifth"], rows);
@@ -428,12 +416,10 @@ class Page {
     // Each part's median over the tokens: the first calls and other programs make means a matter of chance.
     const times = TIMED.map(([, ...parts]) => parts.reduce((sum, part) => sum + median(this.times[part] ?? []), 0));
     const total = times.reduce((sum, time) => sum + time, 0) || 1;
-    const rows = TIMED.map(([name], i) => [
-      name,
-      `${(1000 * times[i]).toFixed(0)} µs`,
-      percent(times[i] / total),
-      rod(times[i] / total),
-    ]);
+    const rows = TIMED.map(([name], i) => {
+      const share = times[i] / total;
+      return [name, `${(1000 * times[i]).toFixed(0)} µs`, percent(share), rod(share)];
+    });
     one("times").innerHTML = table(["part, in all blocks", "a token", "share", ""], rows);
   }
 }
@@ -441,17 +427,11 @@ class Page {
 const PARTS = {
   embedding: ["Embedding", "The token's row of the embedding."],
   input: ["The residual stream", "What comes into the block: the embedding and all that earlier blocks have added."],
-  attention_norm: [
-    "Norm of attention",
-    "The vector brought to a common size, feature by feature times a learned weight.",
-  ],
+  attention_norm: ["Norm of attention", "The vector brought to a common size, each feature times a learned weight."],
   q: ["Queries", "What each head looks for: W_q x, rotated by the position where the model has rotary embeddings."],
   k: ["Keys", "What each head offers to be found by: W_k x, rotated alike. It stays in the cache for later tokens."],
   v: ["Values", "What each head hands over where it is found: W_v x. It stays in the cache, too."],
-  heads: [
-    "What the heads gather",
-    "Of each head the mean of all values so far, weighted by softmax(q k / √head_dim).",
-  ],
+  heads: ["What the heads gather", "Of each head the mean of all values, weighted by softmax(q k / √head_dim)."],
   attention_output: ["Output of attention", "The heads mixed by one matrix: what attention adds to the stream."],
   after_attention: ["The stream after attention", "The sum of what came in and the output of attention."],
   ffn_norm: ["Norm of feed-forward", "The stream brought to a common size again."],
@@ -478,6 +458,7 @@ const TIMED = [
   ["Head", "logits"],
 ];
 
+const range = (count) => [...Array(count).keys()];
 const percent = (share) => `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)}%`;
 const rod = (share) => `<span class="rod" style="width:${(100 * share).toFixed(1)}%"></span>`;
 const shade = (share) =>
@@ -521,9 +502,7 @@ function wholeCharacters(bytes) {
   }
 }
 
-function median(values) {
-  return values.length ? values.slice().sort((a, b) => a - b)[values.length >> 1] : 0;
-}
+const median = (values) => (values.length ? values.slice().sort((a, b) => a - b)[values.length >> 1] : 0);
 
 let page;
 const ready = (async () => {
