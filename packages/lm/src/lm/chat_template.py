@@ -212,11 +212,9 @@ class ChatTemplate:
         return ids, begins
 
     def _answers(self, messages: Sequence[Message], text: str, tools: Tools) -> Iterator[tuple[int, int]]:
-        """Yield the part of a text after the prompt of each answer, up to the stop that ends it.
-
-        The template writes marks in place of the answers; between them, the text must be the same. An answer with calls
-        of tools, or with its reasoning, is what the template writes for it between two beginnings of the text.
-        """
+        """Yield the part of a text after the prompt of each answer, up to the stop that ends it. The template writes
+        marks in place of the answers; between them, the text must be the same. An answer with calls of tools, or with
+        its reasoning, is what the template writes for it between two beginnings of the text."""
         plain = [number for number, one in enumerate(messages) if one.role == LEARNED and not one.more]
         numbered = [
             dataclasses.replace(one, content=f"{BEGIN}{number}{END}") if number in plain else one

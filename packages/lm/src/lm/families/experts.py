@@ -30,10 +30,8 @@ class Step(NamedTuple):
 
 
 class Experts(nn.Module):
-    """x (…, d_model) → the weighted sum of the outputs of the experts that each token chose.
-
-    normalised: the weights of a token's experts add up to 1. bias: of the router. expert: makes one (d_model, d_ff).
-    """
+    """x (…, d_model) → the weighted sum of the outputs of the experts that each token chose. normalised: the weights of
+    a token's experts add up to 1. bias: of the router. expert: makes one (d_model, d_ff)."""
 
     def __init__(
         self,

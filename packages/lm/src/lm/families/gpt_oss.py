@@ -122,10 +122,9 @@ SPLIT = re.compile(r"(.*\.experts)\.\d+\.((?:gate_up|down)_proj)\.(weight|bias)"
 
 
 def unpacked(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors, MXFP4 (OCP Microscaling Formats, 2023) in fp32, (experts, in, out).
-
-    NAME_blocks (experts, out, in / 32, 16) has bytes of two numbers, the lower bits first; NAME_scales (experts, out,
-    in / 32) the power of two of each 32 numbers, plus 127."""
+    """Return the tensors, MXFP4 (OCP Microscaling Formats, 2023) in fp32, (experts, in, out). NAME_blocks (experts,
+    out, in / 32, 16) has bytes of two numbers, the lower bits first; NAME_scales (experts, out, in / 32) the power of
+    two of each 32 numbers, plus 127."""
     tensors = dict(tensors)
     for name in [name.removesuffix("_blocks") for name in tensors if name.endswith("_blocks")]:
         if f"{name}_scales" in tensors:

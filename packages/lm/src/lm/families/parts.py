@@ -229,10 +229,8 @@ class SandwichBlock(LlamaBlock):
 
 
 class FamilyModel(Transformer):
-    """A model of Llama's blocks, each with the rotation of its layer; a family replaces the parts that differ.
-
-    NAME is that among `architectures` of a config.json, without "ForCausalLM"; NAMEConfig stands in the same file.
-    """
+    """A model of Llama's blocks, each with the rotation of its layer; a family replaces the parts that differ. NAME is
+    that among `architectures` of a config.json, without "ForCausalLM"; NAMEConfig stands in the same file."""
 
     names: ClassVar[Names] = LLAMA_NAMES  # of its tensors in a Hugging Face folder
     config_type: ClassVar[type[FamilyConfig]]  # that of its name

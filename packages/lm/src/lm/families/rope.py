@@ -1,7 +1,6 @@
 """Rotary positions as Hugging Face's rope_parameters describe them: linear, llama3, yarn, dynamic and longrope scaling.
-
-A rotation is as lm.attention's: cos and sin of each pair, (…, seq, 1, width / 2, 2), here times a factor for attention.
-"""
+A rotation is as lm.attention's: cos and sin of each pair, (…, seq, 1, width / 2, 2), here times a factor for
+attention."""
 
 from __future__ import annotations
 

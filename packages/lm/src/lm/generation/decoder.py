@@ -99,10 +99,7 @@ class Decoder:
     @torch.inference_mode()
     def read(self, row: int, ids: Sequence[int], *, last: bool = True, every: bool = False) -> Tensor | None:
         """Appends ids to a row's text; the logits (vocab_size,) of what follows, None where it is not the `last` part;
-        with `every` the logits (len(ids), vocab_size) after each of them.
-
-        NoPages: the memory is full.
-        """
+        with `every` the logits (len(ids), vocab_size) after each of them. NoPages: the memory is full."""
         cache = self.cache
         start = cache.lengths[row]
         self._grow(row, start + len(ids))
@@ -120,10 +117,8 @@ class Decoder:
 
     def step(self, tokens: Sequence[int], rows: Sequence[int] | None = None) -> Tensor:
         """Appends tokens[i] to the text of rows[i] (the first rows, if not given); the logits (len(tokens), vocab_size)
-        of what follows each, which the next step may overwrite.
-
-        ValueError: a row is as long as it may be. NoPages: the memory is full.
-        """
+        of what follows each, which the next step may overwrite. ValueError: a row is as long as it may be. NoPages: the
+        memory is full."""
         rows = range(len(tokens)) if rows is None else rows
         lengths, positions = self.cache.lengths, self._positions(rows, 1)
         self.likeliest = None
@@ -238,10 +233,7 @@ def without_training(modules: Sequence[nn.Module]) -> Iterator[None]:
 
 
 class GraphSteps:
-    """The steps of a decoder: a graph for 1, 2, 4, 8 … texts, each recorded when it is first used.
-
-    It serves fewer texts by computing the first of them several times, with the same result.
-    """
+    """A decoder's steps: graphs for 1, 2, 4, 8 … texts, recorded at first use; fewer texts repeat the first."""
 
     def __init__(self, cache: Cache, device: torch.device, logits: Logits) -> None:
         self.about = cache, device, logits

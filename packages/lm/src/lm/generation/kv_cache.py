@@ -36,10 +36,8 @@ class LayerStore:
 
 
 class PagedLayer:
-    """Keys and values of one layer of one sequence, which holds `length` positions.
-
-    store: the layer's part of the cache, (2, kv_heads, slots, head_dim); slots: (length + the new positions,).
-    """
+    """Keys and values of one layer of one sequence, which holds `length` positions. store: the layer's part of the
+    cache, (2, kv_heads, slots, head_dim); slots: (length + the new positions,)."""
 
     def __init__(self, store: Tensor, slots: Tensor, length: int) -> None:
         self.store, self.slots, self.length = store, slots, length
@@ -254,10 +252,8 @@ class Prefixes:
         self.chunks = OrderedDict[Key, Chunk]()  # those used last at the end
 
     def take(self, row: int, ids: Sequence[int], before: Chunk | None) -> Chunk | None:
-        """Add the chunks of `ids` that are here to a row of whole chunks; at least one token is left to read.
-
-        before: the row's last chunk, None if it has none. Return its last chunk after the call.
-        """
+        """Add the chunks of `ids` that are here to a row of whole chunks; at least one token is left to read. before:
+        the row's last chunk, None if it has none. Return its last chunk after the call."""
         used, at = list[Key](), self.cache.lengths[row]
         while at + self.size < len(ids):
             key = before, tuple(ids[at : at + self.size])
@@ -310,10 +306,8 @@ def bytes_of_page(model: Transformer) -> int:
 
 
 def bytes_between(head: int, heads: int) -> int:
-    """Padding between heads of `head` bytes, by which they begin at different places of huge pages.
-
-    Else one token would fault in a huge page for every head, and the system clear hundreds of megabytes at once.
-    """
+    """Padding between heads of `head` bytes, by which they begin at different places of huge pages. Else one token
+    would fault in a huge page for every head, and the system clear hundreds of megabytes at once."""
     return 0 if head < HUGE else (HUGE // heads - head) % HUGE
 
 

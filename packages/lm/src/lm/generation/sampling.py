@@ -89,9 +89,7 @@ class Sampling:
 
     def choose(self, logits: Tensor, generator: torch.Generator | None = None, history: History | None = None) -> int:
         """Choose one token from logits (vocab,), which stay as they are; history: the tokens that penalties count.
-
-        ValueError: the logits are not numbers. NoToken: the settings leave no token.
-        """
+        ValueError: the logits are not numbers. NoToken: the settings leave no token."""
         try:
             return self._choose(logits, generator, history)
         except ValueError:

@@ -140,10 +140,8 @@ class Sequence:
         self.ended, self.error = "error", error
 
     def append(self, logits: Tensor | None, token: int | None = None) -> int | None:
-        """Choose the next token from logits (vocab_size,): the token, or None if it ends the sequence instead.
-
-        token: the token, if the step chose it; below 0: the logits are not numbers.
-        """
+        """Choose the next token from logits (vocab_size,): the token, or None if it ends the sequence instead. token:
+        the token, if the step chose it; below 0: the logits are not numbers."""
         if not self.max_new_tokens:
             self.ended = "length"
             return None
@@ -384,9 +382,7 @@ class Scheduler:
 
     def _has_room(self, sequence: Sequence, tokens: int) -> bool:
         """Find pages for more tokens of a sequence: of shared chunks that no sequence has, then of younger sequences.
-
-        False: there are none, and the sequence has given back its own; the oldest one has failed by it.
-        """
+        False: there are none, and the sequence has given back its own; the oldest one has failed by it."""
         cache = self.cache
         while not cache.grow(sequence.row, cache.lengths[sequence.row] + tokens):
             if self.prefixes.evict():

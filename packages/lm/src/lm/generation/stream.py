@@ -178,9 +178,7 @@ class StreamDecoder:
 
     def feed(self, token: int) -> str:
         """The text that is certain after this token; a space that begins it stays, since it goes on from a prompt.
-
-        Nothing for an id that the tokenizer does not have: a model may have more rows than that has tokens.
-        """
+        Nothing for an id that the tokenizer does not have: a model may have more rows than that has tokens."""
         try:
             text = self.characters.decode(self.tokenizer.decode_single_token_bytes(token))
         except KeyError:

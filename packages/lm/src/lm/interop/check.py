@@ -76,11 +76,7 @@ def check_export(
 
 
 def other_readers(target: Path) -> Iterator[tuple[str, Logits, Callable[[str], list[int]], float]]:
-    """Yield the installed programs that read an export.
-
-    Each has its name, a function from ids to logits (ids, vocab), one from a text to ids, and the part of the largest
-    logit by which its logits may differ.
-    """
+    """Yield the programs that read an export: name, ids → logits (ids, vocab), text → ids, and the most they differ."""
     if target.is_dir() and importlib.util.find_spec("transformers") is not None:
         import transformers
 

@@ -85,10 +85,8 @@ def to_huggingface(
 def source_of(
     source: Transformer | str | Path, tokenizer: str | Path | None, step: int | Literal["best", "average"] | None
 ) -> tuple[Path | None, Transformer, ModelText | None]:
-    """Return a run or folder, None for a model in memory; the model; and its text, if it has any.
-
-    ValueError: the tokenizer has more tokens than the model. UserWarning: it lacks a tenth of them.
-    """
+    """Return a run or folder, None for a model in memory; the model; and its text, if it has any. ValueError: the
+    tokenizer has more tokens than the model. UserWarning: it lacks a tenth of them."""
     if isinstance(source, Transformer):
         if step is not None:
             raise ValueError(f"a model in memory has no checkpoints: leave out step {step!r}, or name its run")

@@ -1,7 +1,5 @@
-"""K-quants of GGUF written: Q4_K, Q5_K and Q6_K, by llama.cpp's own search for scales, and its mix Q4_K_M.
-
-Layouts: ggml-common.h; searches: make_qkx2_quants and make_qx_quants of ggml-quants.c; mix: llama_tensor_get_type.
-"""
+"""K-quants of GGUF written: Q4_K, Q5_K and Q6_K, by llama.cpp's own search for scales, and its mix Q4_K_M. Layouts:
+ggml-common.h; searches: make_qkx2_quants and make_qx_quants of ggml-quants.c; mix: llama_tensor_get_type."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""A model's folder: written whole or not at all, read with every file accounted for.
-
-FOLDER/export.json    the names of all other files, by which an export knows its own folders
-"""
+"""A model's folder: written whole or not at all, with the names of its files in export.json, by which an export knows
+its own folders; read with every file accounted for."""
 
 from __future__ import annotations
 
@@ -27,10 +25,8 @@ WEIGHTS = "model.safetensors"
 
 @contextlib.contextmanager
 def replacing(folder: str | Path) -> Iterator[Path]:
-    """A new folder beside `folder` to write into, which takes its place, flushed, when all went well.
-
-    FileExistsError: there is something at `folder` that no export put there. OSError: with the reason in a sentence.
-    """
+    """A new folder beside `folder` to write into, which takes its place, flushed, when all went well. FileExistsError:
+    there is something at `folder` that no export put there. OSError: with the reason in a sentence."""
     folder = Path(folder)
     if folder.exists() and not is_ours(folder):
         raise FileExistsError(f"{folder} is there already, and holds no export of this program: choose another folder")
@@ -109,10 +105,8 @@ def write_weights(folder: Path, tensors: Iterable[tuple[str, Tensor]], shard_byt
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
-    """All tensors of a folder: model.safetensors, or its shards by their index.
-
-    FileNotFoundError: there are no weights. ValueError: a file is damaged, or index and files contradict each other.
-    """
+    """All tensors of a folder: model.safetensors, or its shards by their index. FileNotFoundError: there are no
+    weights. ValueError: a file is damaged, or index and files contradict each other."""
     if (folder / WEIGHTS).is_file():
         return read_safetensors(of_folder(folder / WEIGHTS))
     index = folder / f"{WEIGHTS}.index.json"

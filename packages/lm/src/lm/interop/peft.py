@@ -128,11 +128,9 @@ def from_peft(folder: str | Path, base: Transformer) -> Transformer:
 
 
 def beside(folder: str | Path, base: Transformer) -> Transformer:
-    """Return a model with the adapters of a PEFT folder beside its matrices; it shares the weights of `base`.
-
-    A holds the adapters of a matrix's parts one after the other; each part's rows of B read its own. ValueError: see
-    adapters_of; or the weights of `base` are quantized.
-    """
+    """Return a model with the adapters of a PEFT folder beside its matrices; it shares the weights of `base`. A holds
+    the adapters of a matrix's parts one after the other; each part's rows of B read its own. ValueError: see
+    adapters_of; or the weights of `base` are quantized."""
     model = copy.deepcopy(base, {id(tensor): tensor for tensor in (*base.parameters(), *base.buffers())})
     parts = dict[str, list[tuple[slice, Tensor, Tensor, Tensor | None]]]()
     for name, rows, a, b, m, scale in adapters_of(folder, base):

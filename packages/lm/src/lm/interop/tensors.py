@@ -86,11 +86,9 @@ def imported(
     source: object,
     rows: Mapping[str, list[Rows]] | None = None,
 ) -> Transformer:
-    """Return a model in eval mode of another program's tensors, in float32.
-
-    rows: matrices by lm's names that stay as the file has them; such a model is not trained. ValueError: a tensor is
-    missing, has another shape, or is not a part of the model.
-    """
+    """Return a model in eval mode of another program's tensors, in float32. rows: matrices by lm's names that stay as
+    the file has them; such a model is not trained. ValueError: a tensor is missing, has another shape, or is not a part
+    of the model."""
     expected = shapes(config)
     state: dict[str, Tensor] = {}
     for name, parts in table.items():

@@ -1,7 +1,5 @@
-"""Attention by torch's FlexAttention: a kernel that torch compiles for what each query may see.
-
-On a CPU torch has its forward pass only, which computes whole score matrices.
-"""
+"""Attention by torch's FlexAttention: a kernel that torch compiles for what each query may see. On a CPU torch has its
+forward pass only, which computes whole score matrices."""
 
 from __future__ import annotations
 

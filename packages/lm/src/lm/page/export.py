@@ -197,10 +197,8 @@ def shape_of(config: ModelConfig) -> dict[str, Any]:
 
 
 def packed_weights(model: Transformer, dtype: str) -> tuple[list[dict[str, Any]], bytes]:
-    """Names, shapes and kinds of the tensors, and their numbers in that order, little-endian.
-
-    int8: the scales of the rows as bfloat16, then the rows. "tied int8": nothing; the page makes it of the embedding.
-    """
+    """Names, shapes and kinds of the tensors, and their numbers in that order, little-endian. int8: the scales of the
+    rows as bfloat16, then the rows. "tied int8": nothing; the page makes it of the embedding."""
     one_of("dtype", dtype, DTYPES)
     if type(model) is not Transformer:
         raise ValueError(f"the model is a {type(model).__name__}, and a page computes plain Transformers only")

@@ -51,11 +51,9 @@ class Unavailable(Exception):
 
 
 def forget_threads() -> None:
-    """Compute with one thread in a process that was forked from here.
-
-    OpenMP's threads do not survive a fork, and the child's first parallel region waits for them for ever, in torch's
-    operators as in ours (torch says so in its notes on multiprocessing).
-    """
+    """Compute with one thread in a process that was forked from here. OpenMP's threads do not survive a fork, and the
+    child's first parallel region waits for them for ever, in torch's operators as in ours (torch says so in its notes
+    on multiprocessing)."""
     torch.set_num_threads(1)
 
 

@@ -44,10 +44,8 @@ class Cache(Protocol):
 
 
 class NativeStep:
-    """One more token for each of several texts, or a part of a prompt, over the pages of a cache.
-
-    It points into the model's own weights. Unavailable: the library is not written for such a model.
-    """
+    """One more token for each of several texts, or a part of a prompt, over the pages of a cache. It points into the
+    model's own weights. Unavailable: the library is not written for such a model."""
 
     def __init__(self, library: ctypes.CDLL, model: Transformer, cache: Cache) -> None:
         self.library, self.cache, self.dtype = library, cache, cache.store.dtype
@@ -61,11 +59,8 @@ class NativeStep:
 
     def __call__(self, tokens: Sequence[int], rows: Sequence[int], positions: Sequence[int]) -> Call:
         """Run one step, token i at positions[i] of row rows[i] of the cache; the next call overwrites what it returns.
-
-        The cache holds the tokens before each, or this call brings them.
-
-        IndexError: a token that the vocabulary does not have.
-        """
+        The cache holds the tokens before each, or this call brings them. IndexError: a token that the vocabulary does
+        not have."""
         call = self.call(tokens, rows, positions)
         call.run()
         return call
@@ -113,10 +108,8 @@ class NativeStep:
 
     def read(self, ids: Sequence[int], row: int, position: int, outputs: int) -> tuple[Tensor, Tensor]:
         """Prefill: write ids into `row` from `position` on. Return the hidden states of the last `outputs` of them,
-        (outputs, d_model), and the logits (vocab_size,) after the last, if there are any outputs.
-
-        IndexError: as for a step. ValueError: the row has no room for them.
-        """
+        (outputs, d_model), and the logits (vocab_size,) after the last, if there are any outputs. IndexError: as for a
+        step. ValueError: the row has no room for them."""
         if position + len(ids) > self.cache.capacity:
             raise ValueError(f"expected at most {self.cache.capacity} tokens in a row, got {position + len(ids)}")
         self.check(ids)
@@ -142,11 +135,9 @@ class NativeStep:
 
 
 class Call:
-    """A step of one token for each of `count` texts, or a prompt of `count` tokens, on `threads` threads.
-
-    logits (count, vocab_size), of a prompt one row; hidden: of a prompt (outputs, d_model). likeliest: of each row of
-    logits the first of the largest, below 0 if there is none, as where one is NaN.
-    """
+    """A step of one token for each of `count` texts, or a prompt of `count` tokens, on `threads` threads. logits
+    (count, vocab_size), of a prompt one row; hidden: of a prompt (outputs, d_model). likeliest: of each row of logits
+    the first of the largest, below 0 if there is none, as where one is NaN."""
 
     def __init__(self, step: NativeStep, count: int, threads: int, prompt_outputs: int | None = None) -> None:
         cache, is_prompt, outputs = step.cache, prompt_outputs is not None, prompt_outputs or 0

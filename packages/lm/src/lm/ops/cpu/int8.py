@@ -15,11 +15,9 @@ from lm.ops.cpu.products import is_linear
 
 
 class Int8Linear(nn.Module):
-    """A linear layer whose weight is int8 with a scale for each output; x (…, in) → (…, out) in x's float dtype.
-
-    C rounds x to 16 bits, by the largest of each vector, and multiplies integers: nearer to the products of x than
-    bfloat16's. In PyTorch the weight becomes floats for each product.
-    """
+    """A linear layer whose weight is int8 with a scale for each output; x (…, in) → (…, out) in x's float dtype. C
+    rounds x to 16 bits, by the largest of each vector, and multiplies integers: nearer to the products of x than
+    bfloat16's. In PyTorch the weight becomes floats for each product."""
 
     whole: Tensor  # (out, in), int8
     scale: Tensor  # (out,), bfloat16
@@ -45,11 +43,9 @@ class Int8Linear(nn.Module):
 
 
 def quantized(model: Transformer) -> Transformer:
-    """A copy of a model on the CPU with its linear layers and its head as int8, to decode and to score with.
-
-    The embedding and the norms stay as they are; a head that was tied to the embedding becomes one of its own.
-    ValueError: the model is on another device.
-    """
+    """A copy of a model on the CPU with its linear layers and its head as int8, to decode and to score with. The
+    embedding and the norms stay as they are; a head that was tied to the embedding becomes one of its own. ValueError:
+    the model is on another device."""
     if model.embedding.weight.device.type != "cpu":
         raise ValueError(f"int8 weights are for a CPU, and the model is on {model.embedding.weight.device}")
     result = copy.deepcopy(model).requires_grad_(False).eval()

@@ -1,8 +1,5 @@
 """Attention and the loss of a training step on a CPU, in C: torch's operators read and write memory again for each
-operation.
-
-Each function takes first the library for such numbers, `compiled(x)`.
-"""
+operation. Each function takes first the library for such numbers, `compiled(x)`."""
 
 from __future__ import annotations
 
@@ -59,11 +56,9 @@ def backend_name(device: torch.device) -> str:
 
 
 class Heads(NamedTuple):
-    """The tensors that attend() reads.
-
-    qkv (batch, length, heads + 2 kv_heads, width); cosines and sines (…, length, 1, width / 2, 2), by which queries and
-    keys are rotated; and the first key of each query, (length,) or (batch, length) int64, the last being its own.
-    """
+    """The tensors that attend() reads. qkv (batch, length, heads + 2 kv_heads, width); cosines and sines (…, length, 1,
+    width / 2, 2), by which queries and keys are rotated; and the first key of each query, (length,) or (batch, length)
+    int64, the last being its own."""
 
     qkv: Tensor
     heads: int

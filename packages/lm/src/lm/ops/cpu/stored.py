@@ -1,8 +1,6 @@
 """Weights in the types that their file has, which C multiplies without converting them first: bfloat16 and float16, and
-GGUF's Q8_0, Q4_K, Q5_K and Q6_K. They may lie in the mapped file itself.
-
-PyTorch, where it computes, converts a matrix for each product: slower, and the same but for rounding.
-"""
+GGUF's Q8_0, Q4_K, Q5_K and Q6_K. They may lie in the mapped file itself. PyTorch, where it computes, converts a matrix
+for each product: slower, and the same but for rounding."""
 
 from __future__ import annotations
 
@@ -41,10 +39,8 @@ class Rows:
 
 
 class StoredLinear(nn.Module):
-    """A linear layer whose matrix is rows of one kind after rows of another; x (…, in) → (…, out), float32.
-
-    The weights are no buffers: they stay where they are when the model is converted.
-    """
+    """A linear layer whose matrix is rows of one kind after rows of another; x (…, in) → (…, out), float32. The weights
+    are no buffers: they stay where they are when the model is converted."""
 
     bias: Tensor | None
 

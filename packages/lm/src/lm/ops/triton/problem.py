@@ -128,11 +128,9 @@ class Problem:
         )
 
     def heads_together(self, blocks_of: str) -> int:
-        """Number of heads whose blocks start side by side (see block_and_head).
-
-        What they read takes about half of the device's L2 cache, and all groups have about one size: a small last group
-        would end late. Where all blocks take equally long it is 1.
-        """
+        """Number of heads whose blocks start side by side (see block_and_head). What they read takes about half of the
+        device's L2 cache, and all groups have about one size: a small last group would end late. Where all blocks take
+        equally long it is 1."""
         if not self.causal or self.sliding_window is not None:
             return 1
         group = self.heads // self.kv_heads

@@ -73,4 +73,4 @@ def tiles_on(capability: tuple[int, int], kind: str, width: int, dtype: torch.dt
     tiles = HOPPER[kind][width]
     # Descriptors were slower for queries at narrow heads; decoding reads no tile of queries by them.
     described = kind in ("forward", "keys") or (kind == "queries" and width >= 128)
-    return Tiles(tiles.queries, tiles.keys, tiles.warps, tiles.stages, described)
+    return replace(tiles, described=described)
