@@ -16,7 +16,6 @@ from lm.extras import need
 
 Point = tuple[float, float]
 DOTS = 40  # at most this many marks on a line
-COLOURS = 10  # matplotlib's; after the last they repeat
 WIDE, HALF = (12.8, 6.1), (6.4, 3.6)  # width and height of a drawing in inches
 STYLE: Any = {  # of matplotlib
     "svg.fonttype": "none",  # letters as text
@@ -87,7 +86,7 @@ def picture(
         figure = Figure(figsize=WIDE if wide else HALF, layout="constrained")
         axes = figure.add_subplot(xscale="log" if log_x else "linear", yscale="log" if log else "linear")
         for line in lines:
-            stroke = {"color": f"C{line.colour % COLOURS}", "markevery": math.ceil(len(line.points) / DOTS) or 1}
+            stroke = {"color": f"C{line.colour}", "markevery": math.ceil(len(line.points) / DOTS) or 1}
             stroke |= {"marker": "o"} if len(line.points) == 1 else {}  # which would draw no line
             if line.label and line.ends_at is not None:
                 stroke["label"] = f"{line.label.translate(VISIBLE)} {number(line.ends_at)}"

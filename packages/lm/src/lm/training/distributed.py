@@ -1,8 +1,4 @@
-"""Several processes that train one model, each on its part of every batch, started by torchrun.
-
-Gradients are summed over them, so that a step is that of one process with the whole batch, but for rounding. What must
-be done once (writing, printing, deciding) is done by process 0.
-"""
+"""Several processes, started by torchrun, whose step is that of one with the whole batch, but for rounding."""
 
 from __future__ import annotations
 

@@ -272,10 +272,7 @@ def log_of(
     trackers: Sequence[str],
     stop: threading.Event,
 ) -> Iterator[Callable[[Line], None]]:
-    """A function that takes lines of metrics: in process 0 to metrics.jsonl and the listeners, elsewhere to nobody.
-
-    On a full disk it waits for space, until the run is told to stop; the next line then writes the rest.
-    """
+    """A function that takes lines of metrics: in process 0 to metrics.jsonl and the listeners, elsewhere to nobody."""
     if not trainer.distributed.is_main:
         yield lambda line: None
         return
@@ -304,7 +301,7 @@ def log_of(
 
 
 def write_all(file: RawIOBase, pending: bytearray, path: Path, stop: threading.Event) -> None:
-    """Write the pending bytes and remove them, as far as the disk has space (see log_of)."""
+    """Write the pending bytes and remove them; on a full disk, wait for space until the run is told to stop."""
     has_warned = False
     while pending:
         try:

@@ -183,8 +183,7 @@ def answers_to(
     """The problems of a batch of windows, and `samples` of the model's own answers to each, of at most `most` tokens.
 
     Prompts that fill the context are left out. An answer has its end, if the model came to it. seed: of the step, None
-    for the likeliest answer; numbers: of each problem in the step. ValueError: the data's answers do not end with one
-    token.
+    for the likeliest answer; numbers: of each problem in the step. ValueError: the answers end with several tokens.
     """
     model, end_of_text = objective.model, objective.end_of_text
     assert end_of_text is not None  # as check_problems() wants document_masking

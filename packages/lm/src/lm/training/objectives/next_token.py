@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -32,7 +32,5 @@ class NextToken(Objective):
         return sum(targets.numel() for _, targets in micro_batches)
 
     def evaluate(self, tokens: Tokens, max_tokens: int | None) -> Score:
-        masking = self.end_of_text is not None
-        return evaluate(
-            self.model, tokens, max_tokens=max_tokens, document_masking=masking, summed=self, share=self.share
-        )
+        how: dict[str, Any] = {"document_masking": self.end_of_text is not None, "summed": self, "share": self.share}
+        return evaluate(self.model, tokens, max_tokens=max_tokens, **how)
