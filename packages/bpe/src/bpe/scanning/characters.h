@@ -16,15 +16,14 @@ static inline uint8_t read_class(const uint8_t *text, size_t room, int family, s
  * the next 64 need them.
  *
  * Each character is found by its first byte, whatever comes before, so that the processor can work on several at once.
- * For the same reason the marks of neighbours go to two arrays in turn, which are joined in the end. Bytes that are no
- * part of a character stay unmarked. */
+ * Bytes that are no part of a character stay unmarked. */
 static void mark_characters(const uint8_t *text, size_t room, int family, word_masks *word, uint64_t *spill,
                             uint8_t *spill_class) {
     const uint8_t *classes = class_table[family];
-    uint64_t marks[2][CLASS + 1] = {{0}}, inside = *spill, han = *spill_class & IS_HAN ? *spill : 0;
-    size_t i = 0, length = 0, side = 0;
+    uint64_t inside = *spill, han = *spill_class & IS_HAN ? *spill : 0;
+    size_t i = 0, length = 0;
     uint8_t char_class = 0;
-    marks[0][*spill_class & CLASS] = *spill;
+    word->of[*spill_class & CLASS] |= *spill;
     for (uint64_t leads = word->high & ~word->continuation; leads; leads &= leads - 1) {
         const uint8_t *at = text + (i = count_trailing_zeros(leads));
         if (at[0] >= 0xc2 && at[0] <= 0xdf && room > 64 && (at[1] & 0xc0) == 0x80) {
@@ -34,13 +33,12 @@ static void mark_characters(const uint8_t *text, size_t room, int family, word_m
             char_class = read_class(at, room - i, family, &length);
         }
         uint64_t rest = (1ULL << length) - 2;
-        marks[side ^= 1][char_class & CLASS] |= (rest | 1) << i;
+        word->of[char_class & CLASS] |= (rest | 1) << i;
         inside |= rest << i;
         han |= char_class & IS_HAN ? (rest | 1) << i : 0;
     }
     *spill = i + length > 64 ? (1ULL << (i + length - 64)) - 1 : 0;
     *spill_class = char_class;
-    for (int each = 0; each <= CLASS; each++) word->of[each] |= marks[0][each] | marks[1][each];
     word->inside = inside;
     word->han = han;
 }
