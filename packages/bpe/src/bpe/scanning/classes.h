@@ -34,7 +34,7 @@ static inline uint8_t class_of(int family, uint32_t code) {
 }
 
 /* class_of() for every code point below 0x10000. */
-static uint8_t class_table[FAMILIES][0x10000 + 4]; /* a gather reads four bytes at each place */
+static uint8_t class_table[FAMILIES][0x10000];
 enum { EMPTY_TABLE, FILLING_TABLE, FULL_TABLE };
 static atomic_word class_table_state[FAMILIES];
 
