@@ -206,6 +206,11 @@ def has_flash(device: str, dtype: torch.dtype, head_dim: int) -> bool:
     return probe(device, dtype, head_dim) is None
 
 
+def decodes(device: torch.device, dtype: torch.dtype, head_dim: int) -> bool:
+    """True if decoding on this device uses paged_attention of this package's kernels."""
+    return device.type == "cuda" and has_flash(str(device), dtype, head_dim)
+
+
 @functools.cache
 def probe(device: str, dtype: torch.dtype, head_dim: int) -> str | None:
     """Launch "flash", forward and backward, on a small problem: None, or the reason against it, which is logged."""

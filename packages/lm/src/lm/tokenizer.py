@@ -43,7 +43,11 @@ def load_tokenizer(path: str | Path) -> Any:
     path = Path(path)
     with open(path, "rb") as file:
         head = file.read(64)
-    bpe = need("bpe", "text", "groundup-lm[text]")
+    try:
+        import bpe
+    except ImportError:
+        need("bpe", "text", "groundup-lm[text]")  # raises, with the package to install
+        raise
     if path.suffix == ".gguf":
         return beginning(bpe.load(path))
     if path.name in PAIR:

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lm.attention import has_flash
+from lm.attention import decodes
 from lm.families.experts import Experts
 from lm.families.parts import FamilyConfig
 from lm.generation.kv_cache import PAGE, Cache, PagedLayer, Step, StepLayer
@@ -89,8 +89,7 @@ class Decoder:
                 self.how += f", because {result}"
         self.graphs: GraphSteps | None = None
         if self.native is None:
-            on_cuda = self.device.type == "cuda"
-            self.has_kernel = on_cuda and has_flash(str(self.device), self.dtype, self.config.head_width)
+            self.has_kernel = decodes(self.device, self.dtype, self.config.head_width)
             # Experts choose their tokens by numbers that the CPU must see, which no graph can record.
             recordable = all(is_plain(module) and not isinstance(module, Experts) for module in model.modules())
             if native is None and self.has_kernel and recordable:
