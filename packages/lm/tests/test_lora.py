@@ -68,10 +68,10 @@ def test_merging_gives_a_plain_model():
     assert model.state_dict().keys() == Transformer(MODEL).state_dict().keys()
 
 
-@pytest.mark.parametrize("stored", ["fp32", "nf4"])
-def test_adapters_learn(stored):
+@pytest.mark.parametrize("base", ["fp32", "nf4"])
+def test_adapters_learn(base):
     torch.manual_seed(0)
-    model, ids = lora.add(Transformer(MODEL), rank=3, base=stored), torch.arange(16).view(1, -1)
+    model, ids = lora.add(Transformer(MODEL), rank=3, base=base), torch.arange(16).view(1, -1)
     optimizer, losses = adamw(model, 2e-2), []
     for _ in range(30):
         loss = cross_entropy(model(ids[:, :-1]), ids[:, 1:])
@@ -307,7 +307,7 @@ def test_a_run_trains_adapters_beside_4_bits(data, base, tmp_path):
     assert len(lm.generate(result.model, [1, 2], max_new_tokens=4)) >= 4
     assert not any(name.endswith(("qkv.weight", "down.weight")) for name in saved.model)
     rounded = nf4.quantize(checkpoint.load(base / "checkpoints").model["blocks.0.ffn.down.weight"])
-    for name, tensor in zip(nf4.STORED, rounded, strict=True):
+    for name, tensor in zip(nf4.PARTS, rounded, strict=True):
         assert torch.equal(saved.model[f"blocks.0.ffn.down.{name}"], tensor), name
     ids = torch.arange(12).view(1, -1)
     with torch.no_grad():

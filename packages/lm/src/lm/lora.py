@@ -147,13 +147,13 @@ def draw(model: Transformer, seed: int) -> None:
                 layer.lora_m.copy_(layer.weight.norm(dim=1))
 
 
-def stored(model: Transformer, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def quantized(model: Transformer, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Weights by name, in 4 bits where the model's layers are and they are not yet."""
     result = dict(weights)
     for name, layer in model.named_modules():
         if isinstance(layer, nf4.NF4Linear) and f"{name}.weight" in result:
             tensors = nf4.quantize(result.pop(f"{name}.weight"))
-            result.update(zip((f"{name}.{part}" for part in nf4.STORED), tensors, strict=True))
+            result.update(zip((f"{name}.{part}" for part in nf4.PARTS), tensors, strict=True))
     return result
 
 
@@ -174,7 +174,7 @@ def merge(model: Transformer) -> Transformer:
             weight = sum_of(weight, module.lora_a, module.lora_b, module.lora_m, module.scale)
             del module.lora_a, module.lora_b, module.lora_m
         if isinstance(module, nf4.NF4Linear):
-            for name in nf4.STORED:
+            for name in nf4.PARTS:
                 delattr(module, name)
         module.__class__ = FusedLinear if isinstance(module, FusedLinear) else nn.Linear  # type: ignore[assignment]
         module.register_parameter("weight", nn.Parameter(weight))

@@ -50,8 +50,8 @@ class Writer(ABC):
     def finish(self, about: dict[str, Any]) -> list[Path]:
         """Put the files in their places, with a description; returns them."""
         self.complete()
-        stated = {key: value for key, value in about.items() if value is not None}
-        self.staged.open(beside(os.fspath(self.path))).write(json.dumps(stated, indent=1).encode() + b"\n")
+        metadata = {key: value for key, value in about.items() if value is not None}
+        self.staged.open(beside(os.fspath(self.path))).write(json.dumps(metadata, indent=1).encode() + b"\n")
         return list(map(Path, self.staged.commit()))
 
     def abandon(self) -> None:

@@ -22,7 +22,7 @@ NEGATIVE = (-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453
 MIDDLE = (-0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725)
 POSITIVE = (0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0)
 BLOCK, SCALES = 64, 256  # weights that share a scale, scales that share a step
-STORED = ("codes", "scales", "steps", "offset")
+PARTS = ("codes", "scales", "steps", "offset")
 
 
 def quantize(weight: Tensor) -> tuple[Tensor, ...]:
@@ -70,24 +70,24 @@ class NF4Linear(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         kind = x.device.type
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
-        stored = map(self.get_parameter, STORED)
-        y: Tensor = _Product.apply(x.to(dtype), self.out_features, self.in_features, *stored)  # type: ignore[no-untyped-call]
+        parts = map(self.get_parameter, PARTS)
+        y: Tensor = _Product.apply(x.to(dtype), self.out_features, self.in_features, *parts)  # type: ignore[no-untyped-call]
         return y if self.bias is None else y + self.bias.to(dtype)
 
     @property
     def weight(self) -> Tensor:  # type: ignore[override]
         """(out, in), float32, dequantized anew."""
-        return dequantize(self.out_features, self.in_features, *map(self.get_parameter, STORED))
+        return dequantize(self.out_features, self.in_features, *map(self.get_parameter, PARTS))
 
 
 class _Product(torch.autograd.Function):
     """x Wᵀ, which keeps nothing but the 4 bits of W for the gradient of x."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, rows: int, columns: int, *stored: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, rows: int, columns: int, *parts: Tensor) -> Tensor:
         ctx.shape = rows, columns
-        ctx.save_for_backward(*stored)
-        return F.linear(x, dequantize(rows, columns, *stored).to(x.dtype))
+        ctx.save_for_backward(*parts)
+        return F.linear(x, dequantize(rows, columns, *parts).to(x.dtype))
 
     @staticmethod
     @once_differentiable
@@ -97,8 +97,8 @@ class _Product(torch.autograd.Function):
 
 def store(module: nn.Linear) -> None:
     """Freeze the matrix of a linear layer in 4 bits, in place."""
-    stored = quantize(module.weight)
+    parts = quantize(module.weight)
     del module.weight
     module.__class__ = NF4Linear
-    for name, tensor in zip(STORED, stored, strict=True):
+    for name, tensor in zip(PARTS, parts, strict=True):
         module.register_parameter(name, nn.Parameter(tensor, requires_grad=False))

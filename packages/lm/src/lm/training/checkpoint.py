@@ -298,7 +298,7 @@ def from_weights(
     if train is not None and train.lora_rank:
         settings = {name: getattr(train, f"lora_{name}") for name in ("targets", "dropout", "rslora", "dora", "base")}
         lora.add(model, train.lora_rank, train.lora_alpha, **settings)
-        weights = lora.stored(model, weights)
+        weights = lora.quantized(model, weights)
         is_first = not any(name.endswith(lora.NAMES) for name in weights)
     own = {name: part for name, part in model.state_dict().items() if not (is_first and name.endswith(lora.NAMES))}
     for name in sorted(own.keys() ^ weights.keys()):
