@@ -124,8 +124,9 @@ def is_bare(path: Path) -> bool:
 def peer_of(path: Path, tokenizer: bpe.Tokenizer) -> Library:
     """The library that reads the file."""
     if path.name.startswith("tekken"):
-        tekken = pytest.importorskip("mistral_common.tokens.tokenizers.tekken").Tekkenizer.from_file(path)
-        return Library(lambda text: tekken.encode(text, bos=False, eos=False), tekken.decode)
+        module = pytest.importorskip("mistral_common.tokens.tokenizers.tekken")
+        tekken, policy = module.Tekkenizer.from_file(path), module.SpecialTokenPolicy.IGNORE
+        return Library(lambda text: tekken.encode(text, bos=False, eos=False), lambda ids: tekken.decode(ids, policy))
     if path.suffix == ".tiktoken" or (".model" in path.name and path.read_bytes()[:1] != b"\n"):
         tiktoken = pytest.importorskip("tiktoken")
         ranks, pattern = tokenizer._mergeable_ranks, tokenizer._pat_str
