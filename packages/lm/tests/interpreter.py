@@ -14,6 +14,9 @@ import os
 import random
 import sys
 
+# Read when torch is loaded: threads that spin while they wait for others take the processor from these and from the
+# tests beside them, up to thirty times the work itself.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 LATE = False
 if os.environ.get("GROUNDUP_GPU") != "1":
     LATE = "triton" in sys.modules and os.environ.get("TRITON_INTERPRET") != "1"
