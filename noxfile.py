@@ -113,7 +113,7 @@ def tests(session: nox.Session) -> None:
 
 @nox.session
 def tests_bpe(session: nox.Session) -> None:
-    """The tests of bpe, installed alone, at each SIMD level that this machine has."""
+    """The tests of bpe, installed alone; those of code with SIMD levels at each that this machine has."""
     install(session, f"{BPE}[test]", groups=("tests",))
     program = "from bpe.native import cpu; print(*cpu.AVAILABLE)"
     for level in reversed(str(session.run("python", "-c", program, silent=True)).split()):

@@ -21,9 +21,11 @@ sys.path.append(str(Path(__file__).parent.parent / "examples"))
 # A shell that starts the tests in the background has them, and what they start and stop by Ctrl-C, ignore it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# What is compiled and measured on the way is kept for these tests alone, and for the processes that they start.
-_cache = tempfile.TemporaryDirectory()
-os.environ["XDG_CACHE_HOME"] = _cache.name
+# What is compiled and measured on the way is kept for these tests alone, for the processes that they start, and for
+# xdist's workers, which inherit the folder and would compile everything again.
+if not Path(os.environ.get("XDG_CACHE_HOME", "")).name.startswith("lm-tests-"):
+    _cache = tempfile.TemporaryDirectory(prefix="lm-tests-")
+    os.environ["XDG_CACHE_HOME"] = _cache.name
 
 
 def write_data(folder, **more):
