@@ -113,8 +113,11 @@ def test_a_long_conversation_is_not_encoded_again(monkeypatch: pytest.MonkeyPatc
 def test_what_is_refused() -> None:
     with pytest.raises(ValueError, match="disallowed special token"):
         BYTES.encode_after([1, 2], "<|endoftext|>")
-    with pytest.raises(ValueError, match="byte-level tokenizers"):
-        bpe.train_sentencepiece(TRAINED, 400).encode_after([1, 2], "low")
+    steps = '[{"type": "Strip", "strip_left": true, "strip_right": false}]', '[{"type": "Prepend", "prepend": "x"}]'
+    stripping, prepending = (bpe.Tokenizer.from_data(BYTES.data._replace(normalizer=step)) for step in steps)
+    for tokenizer in (bpe.train_sentencepiece(TRAINED, 400), stripping, prepending):
+        with pytest.raises(ValueError, match="byte-level tokenizers"):
+            tokenizer.encode_after([1, 2], " low")
     assert BYTES.encode_after([], "low") == BYTES.encode("low")
     assert BYTES.encode_after([5], "") == []
 

@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from bpe.encoding.normalizing import steps_of
 from bpe.encoding.texts import Text, checked
 from bpe.native.lazy_imports import numpy as np
 from bpe.scanning.special_tokens import Rules, SpecialTokens
@@ -48,9 +49,10 @@ def encode_after(encoder: TextEncoder, decoder: Decoder, tokens: Any, text: Text
     The pretoken that the border divides is merged in two parts. Encoding begins at the last place that it can.
     """
     data = encoder.data
-    if data.characters is not None or data.words is not None or data.add_prefix_space or data.lstrip or data.rstrip:
+    looks_around = any(step["type"] in ("Prepend", "Replace", "Strip") for step in steps_of(data.normalizer))
+    if data.characters or data.words or data.add_prefix_space or data.lstrip or data.rstrip or looks_around:
         raise ValueError(
-            "encode_after() is for byte-level tokenizers: this one puts spaces before a text or takes them away, so "
+            "encode_after() is for byte-level tokenizers: this one puts text before a text or takes some away, so "
             "that the ids of a text depend on what stands before it in other ways"
         )
     prefix = list(tokens)
