@@ -99,6 +99,10 @@ def test_budgets_that_cannot_be_kept() -> None:
             tokenizer.split("the cat", tokens, overlap)
     with pytest.raises(ValueError, match="-1"):
         tokenizer.truncate("the cat", -1)
+    for call in (tokenizer.truncate, tokenizer.split):
+        with pytest.raises(TypeError, match="tokens must be a whole number"):
+            call("the cat", 1.5)
+    assert tokenizer.truncate("the cat", 2**63 - 1).text == "the cat"
     with pytest.raises(ValueError, match="2 tokens from byte 1"):
         tokenizer.split("a\u0378b", 1)
     for call in (tokenizer.truncate, tokenizer.split):

@@ -118,6 +118,9 @@ def test_what_is_refused() -> None:
     for tokenizer in (bpe.train_sentencepiece(TRAINED, 400), stripping, prepending):
         with pytest.raises(ValueError, match="byte-level tokenizers"):
             tokenizer.encode_after([1, 2], " low")
+    for ids, error in (([1.0], TypeError), (np.array([1.5]), TypeError), (np.array([2**32]), OverflowError)):
+        with pytest.raises(error):
+            BYTES.is_canonical(ids)
     assert BYTES.encode_after([], "low") == BYTES.encode("low")
     assert BYTES.encode_after([5], "") == []
 

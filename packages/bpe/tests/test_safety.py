@@ -67,8 +67,15 @@ def test_what_is_no_text_is_a_type_error(method: str, text: object, said: str) -
     tokenizer = TRAINED["gpt2"]
     with pytest.raises(TypeError, match=said):
         getattr(tokenizer, method)(text)
-    with pytest.raises(TypeError):
-        tokenizer.encode_batch(["a", text])
+    for call in (
+        lambda: tokenizer.encode_batch(["a", text]),
+        lambda: list(tokenizer.encode_iterable(["a", text])),
+        lambda: tokenizer.encode_session().append(text),
+        lambda: tokenizer.encode_segments([(text, True)]),
+        lambda: tokenizer.encode_single_token(text),
+    ):
+        with pytest.raises(TypeError, match=said):
+            call()
     assert tokenizer.encode("a") == [97]
 
 

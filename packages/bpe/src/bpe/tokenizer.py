@@ -6,7 +6,6 @@ Modules that one or two methods need are imported inside them, to keep start-up 
 from __future__ import annotations
 
 import itertools
-import sys
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
@@ -31,10 +30,12 @@ from bpe.formats.vocabulary import (
     vocabulary_of_ranks,
 )
 from bpe.native.atomic_file import StrPath
+from bpe.native.checks import whole
 from bpe.native.lazy_imports import import_lock
 from bpe.native.lazy_imports import numpy as np
 from bpe.native.once import made_once_property
 from bpe.native.parallel import map_in_threads, threads_for
+from bpe.native.text import buffer_of
 from bpe.outputs import Format
 from bpe.patterns import SplitPattern
 
@@ -109,8 +110,7 @@ class Tokenizer(EncodeMethods):
         tables: Callable[[bool], Tables] | None = None,
     ) -> None:
         """Become the encoding of these data. tables: reads the encoder's tables, whose ids were checked."""
-        if not 0 <= cache_bytes <= sys.maxsize:
-            raise ValueError(f"cache_bytes is {cache_bytes}; it takes a number from 0 to {sys.maxsize}")
+        cache_bytes = whole("cache_bytes", cache_bytes, 0)
         if tables is None:
             formats.check_ids(data.vocab)
         self._data, self._cache_bytes = data, cache_bytes
@@ -512,7 +512,7 @@ class Tokenizer(EncodeMethods):
             >>> tokenizer.encode_single_token("low")
             258
         """
-        token = text_or_bytes.encode() if isinstance(text_or_bytes, str) else bytes(memoryview(text_or_bytes))
+        token = text_or_bytes.encode() if isinstance(text_or_bytes, str) else bytes(buffer_of(text_or_bytes))
         number = self._ids.get(token)
         if number is None:
             raise KeyError(token)

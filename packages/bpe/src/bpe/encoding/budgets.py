@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bpe.encoding.text_encoder import TextEncoder
 from bpe.encoding.texts import Text, checked
+from bpe.native.checks import whole
 from bpe.native.lazy_imports import numpy as np
 from bpe.scanning.special_tokens import Rules
 
@@ -43,7 +44,8 @@ def _tokens(encoder: TextEncoder, decoder: Decoder, data: bytes, rules: Rules, m
     while at < len(data) and (most is None or len(ids) <= most):
         end = len(data)
         if most is not None and encoder.can_cut:
-            end = encoder.safe_cut(data, at + max(_FEWEST_BYTES, _BYTES_OF_TOKEN * (most - len(ids))), rules.all)
+            size = max(_FEWEST_BYTES, _BYTES_OF_TOKEN * (most - len(ids)))
+            end = encoder.safe_cut(data, min(at + size, len(data)), rules.all)
         part = data[at:end]
         aligned = encoder.with_offsets(part, rules, decoder, exact=True)
         part_ids = encoder.to_ids(part, rules.recognised).tolist() if aligned is None else aligned[0]
@@ -68,8 +70,7 @@ def _piece(text: Text, data: bytes, tokens: _Tokens, begin: int, end: int) -> Pi
 
 def truncate(encoder: TextEncoder, decoder: Decoder, text: Text, rules: Rules, most: int) -> Piece:
     """Return the beginning of a text that has at most `tokens` ids; see Tokenizer.truncate()."""
-    if most < 0:
-        raise ValueError(f"expected a number of tokens from 0 on, got {most}")
+    most = whole("tokens", most, 0)
     data = bytes(checked(text, rules, repair=True))
     tokens = _tokens(encoder, decoder, data, rules, most)
     return _piece(text, data, tokens, 0, int(tokens.borders[np.searchsorted(tokens.borders, most, "right") - 1]))
@@ -77,8 +78,8 @@ def truncate(encoder: TextEncoder, decoder: Decoder, text: Text, rules: Rules, m
 
 def split(encoder: TextEncoder, decoder: Decoder, text: Text, rules: Rules, most: int, overlap: int) -> list[Piece]:
     """Return a text in pieces of at most `tokens` ids; see Tokenizer.split()."""
-    if most < 1 or not 0 <= overlap < most:
-        raise ValueError(f"expected a number of tokens from 1 on and a smaller overlap, got {most} and {overlap}")
+    if whole("overlap", overlap, 0) >= whole("tokens", most):
+        raise ValueError(f"expected an overlap below the {most} tokens of a piece, got {overlap}")
     data = bytes(checked(text, rules, repair=True))
     tokens = _tokens(encoder, decoder, data, rules)
     borders = tokens.borders

@@ -28,8 +28,8 @@ NO_TOKENS = SpecialTokens(())
 
 def first_difference(encoder: TextEncoder, decoder: Decoder, tokens: Any) -> int | None:
     """Return the index of the first id that encoding the text of the ids does not give; None where it gives all."""
-    ids = np.array(tokens if isinstance(tokens, np.ndarray) else list(tokens), dtype=np.uint32)
-    text = decoder.decode(ids)
+    tokens = tokens if isinstance(tokens, np.ndarray) else list(tokens)
+    text, ids = decoder.decode(tokens), np.array(tokens, dtype=np.uint32)  # after decode(), which refuses wrong ids
     parts: Iterator[bytes] = (text[at : at + SLICE] for at in range(0, len(text), SLICE))
     at = 0
     for canonical in encoder.chunks(parts, encoder.policy.rules("all", ())):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bpe.encoding.texts import Text, utf8
 from bpe.native.lazy_imports import numpy as np
+from bpe.native.text import buffer_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -93,7 +94,7 @@ def last_bounded_end(text: bytes, ends: NDArray[np.uint64], limit: int) -> int:
 def _slices(chunks: Iterable[str] | Iterable[bytes]) -> Iterator[str | bytes | memoryview]:
     """The chunks, large ones in slices, so that a whole chunk is never copied."""
     for chunk in chunks:
-        data = chunk if isinstance(chunk, str) else memoryview(chunk)
+        data = chunk if isinstance(chunk, str) else buffer_of(chunk)
         for begin in range(0, len(data), SLICE):
             yield data[begin : begin + SLICE]
 
@@ -156,7 +157,8 @@ class EncodeSession:
         lost = "" if isinstance(text, str) else self._half  # which nothing completes
         text = self._half + text if isinstance(text, str) else text
         half = text[-1:] if isinstance(text, str) and "\ud800" <= text[-1:] <= "\udbff" else ""
-        tail = self._tail + utf8(lost) + (utf8(text.removesuffix(half)) if isinstance(text, str) else bytes(text))
+        data = utf8(text.removesuffix(half)) if isinstance(text, str) else bytes(buffer_of(text))
+        tail = self._tail + utf8(lost) + data
         cut = self._encoder.cut(tail)
         certain, continued = np.empty(0, dtype=np.uint32), self._continued
         if cut:

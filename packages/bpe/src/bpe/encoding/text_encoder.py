@@ -18,6 +18,7 @@ from bpe.encoding.texts import Text, TextChunks, checked, utf8
 from bpe.native.lazy_imports import numpy as np
 from bpe.native.once import made_once_property
 from bpe.native.parallel import map_in_threads, run_together
+from bpe.native.text import buffer_of
 from bpe.native.warn import warn_caller
 from bpe.scanning.safe_cut import safe_cut
 from bpe.scanning.scanner import boundaries, register_joins, split
@@ -182,8 +183,8 @@ class TextEncoder:
 
     def segments_to_ids(self, segments: Iterable[tuple[Text, bool]]) -> NDArray[np.uint32]:
         """The ids of one text; only its trusted segments hold special and added tokens."""
-        pairs = [(utf8(text) if isinstance(text, str) else bytes(text), trusted) for text, trusted in segments]
-        parts, flags = [part for part, _ in pairs], np.array([trusted for _, trusted in pairs], dtype=bool)
+        pairs = [(utf8(text) if isinstance(text, str) else bytes(buffer_of(text)), flag) for text, flag in segments]
+        parts, flags = [part for part, _ in pairs], np.array([flag for _, flag in pairs], dtype=bool)
         data, tokens = b"".join(parts), self.policy.recognised("all")
         if self._preparation is not None and not self.takes_unchanged(data, Rules(tokens, NO_TOKENS)):
             texts = [part.decode("utf-8", "surrogateescape") for part in parts]
