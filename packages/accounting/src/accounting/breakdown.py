@@ -40,10 +40,6 @@ class Breakdown(Mapping[str, Count]):
     def explain(self) -> dict[str, str]:
         return {name: term.text(values=True) for name, term in self.terms}
 
-    def share(self, name: str) -> float:
-        """The part of the total that a component is, between 0 and 1."""
-        return int(self[name]) / int(self.total) if self.total else 0.0
-
     def __getitem__(self, name: str) -> Count:
         for candidate, term in self.terms:
             if candidate == name:

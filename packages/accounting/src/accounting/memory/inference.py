@@ -148,39 +148,27 @@ def weights_read(shape: TransformerShape, tokens: int, *, weights: str = "bf16")
             unread += count * (ffn.held - read) * expert_elements(shape, ffn)
     inside = int(counted["attention"]) + int(counted["ffn"]) + int(counted["router"]) - unread
     width, rows = _width(weights), min(tokens, shape.vocab_rows)
-    head = Symbol("vocab", shape.vocab_rows) * Symbol("d_model", shape.d_model)
     positions = min(tokens, shape.context_length) * shape.d_model if shape.position == "learned" else 0
+    n, more = Dimensions(shape), {}
+    if shape.value_embeddings:  # the rows of the tokens, and the gates
+        layers = Symbol("value_layers", shape.value_embeddings)
+        more["value embeddings"] = layers * n.n_kv_heads * (rows * n.head_dim + n.d_model) * width
+    if shape.lora_rank is not None:
+        (ffn,) = shape.ffns
+        more["adapters"] = n.n_layers * adapter_elements(shape, min(ffn.held, ffn.active * tokens)) * width
     return breakdown(
         "weights read",
         Bytes,
         {
             **_block_bytes(inside, experts, weights),
-            "embedding": 0 if shape.tied_embeddings else rows * Symbol("d_model", shape.d_model) * width,
+            "embedding": 0 if shape.tied_embeddings else rows * n.d_model * width,
             "positions": positions * width,
             "norms": int(counted["norms"]) * width,
-            "head": head * width,
-            **_value_embeddings_read(shape, rows, width),
-            **_adapters_read(shape, tokens, width),
+            "head": n.vocab * n.d_model * width,
+            **more,
         },
         _stored(weights),
     )
-
-
-def _value_embeddings_read(shape: TransformerShape, rows: int, width: int) -> dict[str, Term]:
-    """The rows of the tokens, and the gates."""
-    if not shape.value_embeddings:
-        return {}
-    n, layers = Dimensions(shape), Symbol("value_layers", shape.value_embeddings)
-    return {"value embeddings": layers * n.n_kv_heads * (rows * n.head_dim + n.d_model) * width}
-
-
-def _adapters_read(shape: TransformerShape, tokens: int, width: int) -> dict[str, Term]:
-    if shape.lora_rank is None:
-        return {}
-    (ffn,) = shape.ffns
-    return {
-        "adapters": Dimensions(shape).n_layers * adapter_elements(shape, min(ffn.held, ffn.active * tokens)) * width
-    }
 
 
 def _block_bytes(elements: int, experts: int, weights: str) -> dict[str, Term]:

@@ -6,9 +6,9 @@ so that the highest point is at the last or at the first of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from accounting.breakdown import Breakdown
 from accounting.checks import instance
 from accounting.counting.adapters import OF_FFN_MATRICES, adapted, adapter_elements, rank_of
 from accounting.counting.dimensions import FfnDimensions, LatentDimensions, attention_matrices
@@ -50,44 +50,17 @@ from accounting.memory.records import (
 from accounting.memory.transformers_blocks import masks
 from accounting.policy import DEFAULT, Policy
 from accounting.shape import TransformerShape
-from accounting.units import Bytes, Count, human
+from accounting.units import Bytes, human
 
 
 @dataclass(frozen=True)
-class TrainingMemory(Mapping[str, Count]):
-    """The phases of a step, each with what is alive where it needs most; the components are those of the peak."""
+class TrainingMemory(Breakdown):
+    """The peak of a step by component; `phases`, each with what is alive where it needs most; `peak`, of them the one
+    that needs most, the first of equals."""
 
     phases: tuple[Phase, ...]
+    peak: Phase
     policy: Policy
-    convention: str
-
-    @property
-    def peak(self) -> Phase:
-        """The phase that needs most; of equals, the first."""
-        return max(self.phases, key=lambda one: int(one.total))
-
-    @property
-    def total(self) -> Count:
-        return self.peak.total
-
-    @property
-    def formula(self) -> dict[str, str]:
-        return self.peak.formula
-
-    def explain(self) -> dict[str, str]:
-        return self.peak.explain()
-
-    def __getitem__(self, name: str) -> Count:
-        return self.peak[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.peak)
-
-    def __len__(self) -> int:
-        return len(self.peak)
-
-    def __int__(self) -> int:
-        return int(self.total)
 
 
 @dataclass(frozen=True)
@@ -145,8 +118,9 @@ def training_memory(
     if policy.precision == "fp8":
         convention += "; fp8 by Transformer Engine's rules, not measured"
     moments = _alive(shape, batch_size, seq_len, policy)
-    phases = (phase(moment.title, moment.kind, alive, convention) for moment, alive in moments)
-    return TrainingMemory(tuple(phases), policy, convention)
+    phases = tuple(phase(moment.title, moment.kind, alive, convention) for moment, alive in moments)
+    peak = max(phases, key=int)
+    return TrainingMemory(peak.title, Bytes, peak.terms, convention, phases, peak, policy)
 
 
 def training_peak(

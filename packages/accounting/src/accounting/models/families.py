@@ -288,34 +288,24 @@ class _Settings:
 
     def ffn(self, at: int) -> FeedForward | None:
         """The feed-forward layer of one layer; None where all have the same."""
-        family = self.family
-        if family in having("experts"):
-            name = "n_routed_experts" if family in having("shared experts") else "num_local_experts"
-            name = "num_experts" if family in ("olmoe", "flex_olmo", "jamba", "lfm2_moe") else name
-            if family == "granitemoehybrid" and not self.get(name):
-                return FeedForward(self.whole("shared_intermediate_size"))
-            if family == "nemotron_h" and self.kind(at, self.whole("num_hidden_layers")) not in ("moe", "mlp"):
-                return FeedForward(0)
-        elif family in having("qwen experts"):
-            # older files of Qwen 3 say num_local_experts
-            name = "num_local_experts" if self.get("num_local_experts") else "num_experts"
-        else:
+        family, name = self.family, tables()["experts"].get(self.family)
+        if name is None:
             return None
+        if family in having("qwen experts") and self.get("num_local_experts"):  # in older files of Qwen 3
+            name = "num_local_experts"
+        if family == "granitemoehybrid" and not self.get(name):
+            return FeedForward(self.whole("shared_intermediate_size"))
+        if family == "nemotron_h" and self.kind(at, self.whole("num_hidden_layers")) not in ("moe", "mlp"):
+            return FeedForward(0)
         if not self.has_experts(at):
             name = "intermediate_size_mlp" if family == "llama4_text" else "intermediate_size"
             return FeedForward(self.whole(name))
         shared = None
-        if family in having("shared gate"):
-            shared = self.whole("shared_expert_intermediate_size") or None
-        elif family == "nemotron_h":
-            shared = self.whole("moe_shared_expert_intermediate_size") or None
-        elif family in ("granitemoeshared", "granitemoehybrid") and self.get("shared_intermediate_size"):
-            shared = self.whole("shared_intermediate_size")
+        if (width := tables()["shared ffn"].get(family)) is not None:
+            shared = self.whole(width) or None if self.get(width) is not None else None
         elif family in having("shared experts"):
             copies = self.whole("n_shared_experts") if self.get("n_shared_experts") else 0
             shared = copies * self.whole("moe_intermediate_size") or None
-        elif family == "llama4_text":
-            shared = self.whole("intermediate_size")
         return FeedForward(
             experts=self.whole(name),
             experts_per_token=self.whole("num_experts_per_tok"),
@@ -386,38 +376,22 @@ class _Settings:
     def norms(self) -> dict[str, Any]:
         """Norms and positions."""
         family = self.family
-        doubled = family in ("gemma2", "gemma3_text", "gemma3n_text", "glm4") or (
-            family == "hyperclovax" and self.switch("use_post_norm")
-        )
-        sizes: dict[str, Any] = {"post_norm": doubled, "head_bias": family in ("phi", "gptj")}
-        if family in having("head norms") or (family == "glm4_moe" and self.switch("use_qk_norm")):
-            sizes["qk_norm"] = True
-        elif family in having("wide norms") or (family == "cohere" and self.switch("use_qk_norm")):
-            sizes["qk_norm"] = "width"
-        if family in having("layernorm"):
-            plain = family in ("gpt2", "gpt_bigcode")
-            sizes |= {"norm": "layernorm", "norm_bias": None if plain else not family.startswith("cohere")}
-        if family in ("olmo", "nanochat"):
-            sizes |= {"norm_weights": False, "qk_norm": "l2" if family == "nanochat" else False}
-            sizes["embedding_norm"] = family == "nanochat"
-        if family in ("bamba", "jamba", "nemotron_h") or (
-            family == "granitemoehybrid" and self.get("position_embedding_type") != "rope"
-        ):
-            sizes["position"] = "rope" if family == "bamba" else "none"
-        if family in ("cohere", "cohere2", "phi", "gptj", "nemotron_h") or (
-            family == "stablelm" and self.switch("use_parallel_residual")
-        ):
-            sizes |= {"block_norms": 1, "parallel": family != "nemotron_h"}
-        if family == "exaone4":  # two after the sublayers, none before: what they save differs
-            sizes["block_norms"] = 2
-        if family == "falcon" and self.switch("parallel_attn"):
-            count = self.get("num_ln_in_parallel_attn") or (2 if self.switch("new_decoder_architecture") else 1)
-            repeated = self.switch("new_decoder_architecture")
-            sizes |= {"block_norms": 2 if count == 2 else 1, "parallel": True, "repeated_keys": repeated}
-        if family in ("gpt2", "opt", "gpt_bigcode"):
-            sizes |= {"position": "learned", "extra_positions": 2 if family == "opt" else 0}
-        if family == "bloom" or (family == "falcon" and self.switch("alibi")):
-            sizes |= {"position": "alibi", "embedding_norm": family == "bloom"}
+        sizes = dict(tables()["norms and positions"].get(family, {}))
+        if family == "hyperclovax":
+            sizes["post_norm"] = self.switch("use_post_norm")
+        if family in ("cohere", "glm4_moe") and self.switch("use_qk_norm"):
+            sizes["qk_norm"] = "width" if family == "cohere" else True
+        if family == "granitemoehybrid" and self.get("position_embedding_type") != "rope":
+            sizes["position"] = "none"
+        if family == "stablelm" and self.switch("use_parallel_residual"):
+            sizes |= {"block_norms": 1, "parallel": True}
+        if family == "falcon":
+            if self.switch("alibi"):
+                sizes["position"] = "alibi"
+            if self.switch("parallel_attn"):
+                repeated = self.switch("new_decoder_architecture")
+                count = self.get("num_ln_in_parallel_attn") or (2 if repeated else 1)
+                sizes |= {"block_norms": 2 if count == 2 else 1, "parallel": True, "repeated_keys": repeated}
         return sizes
 
     def biases(self) -> dict[str, Any]:

@@ -190,16 +190,7 @@ def prefill_time(
     shape: TransformerShape, device: Device, prompt: int | None = None, batch_size: int = 1, *, storage: Storage = PLAIN
 ) -> Roofline:
     """Roofline of reading a prompt: every weight read once, the keys and values written once, one new token each."""
-    instance("shape", shape, TransformerShape, "SHAPES")
-    instance("device", device, Device, "DEVICES")
-    length = shape.sequence(prompt)
-
-    def of(mine: TransformerShape) -> tuple[FLOPs, Bytes]:
-        flops = FLOPs(int(prefill_flops(mine, length, batch_size).total))
-        read = weights_read(mine, batch_size * length, weights=storage.weights)
-        return flops, Bytes(int(read.total) + int(kv_cache(mine, batch_size, length, dtype=storage.cache).total))
-
-    return _roofline(shape, device, storage, batch_size * length, of)
+    return _roofline(shape, device, storage, prompt, batch_size, prefill=True)
 
 
 def decode_time(
@@ -212,17 +203,7 @@ def decode_time(
 ) -> Roofline:
     """Roofline of one decoding step: every weight that it needs and the whole cache read once for one token a
     sequence."""
-    instance("shape", shape, TransformerShape, "SHAPES")
-    instance("device", device, Device, "DEVICES")
-    length = shape.sequence(context)
-
-    def of(mine: TransformerShape) -> tuple[FLOPs, Bytes]:
-        flops = FLOPs(int(decode_flops(mine, length, batch_size).total))
-        read = weights_read(mine, positive("batch_size", batch_size), weights=storage.weights)
-        cache = kv_cache(mine, batch_size, length, dtype=storage.cache, read=True)
-        return flops, Bytes(int(read.total) + int(cache.total))
-
-    return _roofline(shape, device, storage, batch_size, of)
+    return _roofline(shape, device, storage, context, batch_size, prefill=False)
 
 
 def generation_time(
@@ -276,8 +257,8 @@ def max_sequences(
     """
     instance("shape", shape, TransformerShape, "SHAPES")
     instance("device", device, Device, "DEVICES")
-    length = shape.sequence(context)
     fits = _fits(shape, device, storage, engine)
+    length = shape.sequence(context)
     return largest(lambda batch: (engine is None or batch <= engine.sequences) and fits(batch, length))
 
 
@@ -300,7 +281,6 @@ def requests_at_once(
     for name, limit in (("first_token", first_token), ("each_token", each_token)):
         if not limit > 0:
             raise ValueError(f"expected {name} above 0 seconds, got {limit!r}: leave it out for no limit")
-
     fits = _fits(shape, device, storage, engine)
 
     def meets(batch: int) -> bool:
@@ -325,7 +305,6 @@ def longest_generation(
     """The longest context that batch_size sequences decode with, at most what learned positions reach; 0 if none
     fits."""
     most = shape.context_length if shape.position == "learned" else 1 << 40  # where a window ends the cache, any fits
-
     fits = _fits(shape, device, storage, engine)
     return largest(lambda context: context <= most and fits(batch_size, context))
 
@@ -335,9 +314,8 @@ def _fits(
 ) -> Callable[[int, int], bool]:
     """True for a batch and context that fit: all memory of the datasheet, or what an engine leaves for the cache."""
     if engine is None:
-        return lambda batch, context: (
-            int(device_inference_memory(shape, batch, context, storage=storage)) <= int(device.memory)
-        )
+        whole = int(device.memory)
+        return lambda *sizes: int(device_inference_memory(shape, *sizes, storage=storage)) <= whole
     free = free_cache(shape, device, engine, storage=storage)
 
     def fits(batch: int, context: int) -> bool:
@@ -374,13 +352,20 @@ def arithmetic_dtype(device: Device, weights: str) -> str:
 
 
 def _roofline(
-    shape: TransformerShape,
-    device: Device,
-    storage: Storage,
-    tokens: int,
-    of: Callable[[TransformerShape], tuple[FLOPs, Bytes]],
+    shape: TransformerShape, device: Device, storage: Storage, context: int | None, batch_size: int, *, prefill: bool
 ) -> Roofline:
+    instance("shape", shape, TransformerShape, "SHAPES")
+    instance("device", device, Device, "DEVICES")
+    length = shape.sequence(context)
+    tokens = positive("batch_size", batch_size) * (length if prefill else 1)
     peak, bandwidth = device.peak(arithmetic_dtype(device, storage.weights)), device.known_bandwidth
+
+    def of(mine: TransformerShape) -> tuple[FLOPs, Bytes]:
+        flops = prefill_flops(mine, length, batch_size) if prefill else decode_flops(mine, length, batch_size)
+        read = weights_read(mine, tokens, weights=storage.weights)
+        cache = kv_cache(mine, batch_size, length, dtype=storage.cache, read=not prefill)
+        return FLOPs(int(flops.total)), Bytes(int(read.total) + int(cache.total))
+
     sent = Bytes(0)
     if storage.devices > 1:  # two sums a layer, and that of the embeddings, each a ring over all of them
         ring = 2 * (storage.devices - 1) * (-(-tokens * shape.d_model // storage.devices))
