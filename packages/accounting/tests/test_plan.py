@@ -15,7 +15,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import accounting
-from accounting import SHAPES, ByteRate, Layout, Policy, Seconds, TransformerShape, forward_flops, human, training_time
+from accounting import (
+    SHAPES,
+    ByteRate,
+    Layout,
+    Policy,
+    Seconds,
+    TransformerShape,
+    diagnose,
+    forward_flops,
+    human,
+    training_flops,
+    training_time,
+)
 from accounting.cluster.device import replicated
 from accounting.cluster.layout import Place
 from accounting.cluster.memory import fullest
@@ -399,3 +411,114 @@ def test_no_layout_takes_less_than_what_rules_it_out(experts: int | None, loss: 
     assert len(ratios) > 50
     assert max(ratios) <= 1
     assert max(ratios) > 0.6  # so that it does rule out
+
+
+def test_published_runs_are_as_others_and_untuned_ones_are_not(published: Any) -> None:
+    for run in (run for run in published.runs() if not run.fitted and run.row["left out"] != "not re-read"):
+        step = run.step()
+        options = {"policy": run.policy, "virtual_stages": run.virtual_stages, "kernel": run.kernel}
+        seconds = float(step.total) * run.rate(step) / run.published
+        place = (run.shape, run.layout, run.device, run.joined_by)
+        one = diagnose(*place, seconds, run.micro_batch, run.length, **options)
+        assert one.usual == run.counted, run.row
+        assert run.counted or (one.likely and one.faster == len(one.published.nearest))
+        if len(one.faults) > 1 and run.layout.gpus <= 64:  # a run with a fault is diagnosed with it
+            for fault in one.faults:
+                faulty = diagnose(*place, float(fault.seconds), run.micro_batch, run.length, **options)
+                assert faulty.likely is not None  # of two faults that take as long either
+                assert (faulty.likely.part, faulty.likely.seconds) == (fault.part, fault.seconds)
+
+
+@pytest.mark.parametrize(
+    ("part", "change", "layout"),
+    [
+        ("communication", {"interconnect": replace(JOINED, network=ByteRate(6.25e9))}, Layout(32, zero=3)),
+        ("communication", {"interconnect": replace(JOINED, link=ByteRate(24e9), measured=ByteRate(0.0))}, Layout(8)),
+        ("attention", {"policy": replace(BF16, attention_kernel="eager"), "pairs": "full"}, Layout()),
+        ("recomputation", {"policy": replace(BF16, activation_checkpointing="full")}, Layout(8, zero=2)),
+        ("matmul", {"policy": Policy(precision="fp32")}, Layout(8, zero=2)),
+        ("data", {"layout": Layout(32, zero=2, micro_batches=8)}, Layout(32, zero=1, micro_batches=8)),
+    ],
+)
+@pytest.mark.parametrize("noise", [0.99, 1.02])
+def test_a_fault_is_named(part: str, change: dict[str, Any], layout: Layout, noise: float) -> None:
+    shape = SHAPES["llama-3.2-1b"]
+    run = {"layout": layout, "interconnect": JOINED, "policy": BF16, "pairs": "causal"} | change
+    length = 512 if part == "data" else 8192  # short ones, beside which gradients take long
+    seconds = noise * float(step_time(shape, device=H100, batch_size=1, seq_len=length, **run).total)
+    one = diagnose(shape, layout, H100, JOINED, seconds, 1, length, policy=BF16)
+    assert one.likely is not None
+    assert one.likely.part == part
+
+
+def test_traffic_that_is_not_overlapped_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    place, run = (SHAPES["llama-3-8b"], Layout(64, zero=3), H100, JOINED), {"policy": BF16}
+    mixture = (
+        replace(SMALL, experts=16, experts_per_token=2),
+        Layout(16, zero=1, expert=16, micro_batches=2),
+        H100,
+        JOINED,
+    )
+    for shape, length in ((place, 1024), (mixture, 1024)):
+        with monkeypatch.context() as patched:
+            patched.setattr("accounting.planning.step_time.HIDDEN", 0.0)
+            slow = step_time(*shape, 1, length, pairs="causal", **run)
+        one = diagnose(*shape, float(slow.total), 1, length, **run)
+        assert float(one.step.total + one.step.hidden) == pytest.approx(float(slow.total))
+        assert one.likely is not None
+        assert one.likely.words == "no traffic runs beside the computation"
+    fast = diagnose(*place, 0.5 * float(slow.total), 1, 1024, **run)
+    assert fast.likely is None
+    assert fast.faster == 0
+    assert sum(map(float, one.step.parts.values())) > float(one.step.attention) > 0
+
+
+DIAGNOSED = "diagnose llama-3-8b --device h100 --gpus 64 --zero 3 --batch 2 --context 8192 --pairs full"
+
+
+@pytest.mark.parametrize(
+    ("measured", "seconds"),
+    [
+        (["--step-time", "2.5"], 2.5),
+        (["--tokens-per-second", "524288"], 2.0),
+        (["--log", "\x1b[31mstep: 10  loss: 7.1  \x1b[32mtps: 5,461.333  mfu: 29.33%"], 3.0),  # torchtitan
+        (["--log", " iteration 7/ 9 | elapsed time per iteration (ms): 2500.0 | loss"], 2.5),  # Megatron-LM
+        (["--log", "iter 100: loss 3.1234, time 2512.50ms, mfu 38.10%"], 2.5125),  # nanoGPT
+        (["--log", "step 7 | dt: 2000.00ms | tok/sec: 524,288 | mfu: 47.0"], 2.0),  # nanochat
+        (["--log", "step 7: loss 3.123, 524,288 tokens/s"], 2.0),  # lm
+        (["--log", '{"step": 7, "tokens_per_second": 262144.0}'], 4.0),  # lm's metrics.jsonl
+    ],
+)
+def test_diagnose_reads_logs(measured: list[str], seconds: float, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*DIAGNOSED.split(), *measured, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["measured"] == pytest.approx(seconds)
+    assert sum(answer["parts"].values()) == pytest.approx(answer["predicted"])
+    assert answer["unexplained"] == pytest.approx(seconds - answer["predicted"])
+    assert answer["likely"]["part"] in {one["part"] for one in answer["faults"]}
+
+
+def test_diagnose_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    at_peak = int(training_flops(SHAPES["llama-3-8b"], 8192, 128).total) / 64 / float(H100.peak("bf16"))
+    assert main([*DIAGNOSED.split(), "--mfu", "25%"]) == 0
+    words = capsys.readouterr().out
+    assert "an MFU of 25.0% over full pairs" in " ".join(words.split())
+    assert human(Seconds(4 * at_peak)) in words
+    assert main([*DIAGNOSED.split(), "--mfu", "25%", "--csv"]) == 0
+    assert capsys.readouterr().out.startswith("part,fault,seconds\nmatmul,,")
+    wrong = (
+        (["--log", "loss 3"], "loss 3"),
+        (["--mfu", "0"], "got 0"),
+        (["--mfu", "1", "--virtual-stages", "2"], "stage"),
+    )
+    for arguments, named in (*wrong, (["--step-time=-1"], "-1")):
+        assert main([*DIAGNOSED.split(), *arguments]) == 2
+        assert named in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "command", ["plan gpt2 --devices 1xrtx-4090 --tokens 1B --most 1", "diagnose gpt2 --device rtx-4090 --step-time 1"]
+)
+def test_one_device_needs_no_links(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(command.split()) == 0
+    assert "inside it" not in capsys.readouterr().out

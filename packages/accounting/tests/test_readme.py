@@ -3,6 +3,7 @@
 import doctest
 import os
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ BLOCK = re.compile(r"```console\n\$ accounting (.+)\n((?:.*\n)*?)```")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_commands_print_what_the_page_shows(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def printed(found: re.Match[str]) -> str:
-        assert main(found[1].split()) == 0
+        assert main(shlex.split(found[1])) == 0
         return f"```console\n$ accounting {found[1]}\n{capsys.readouterr().out}```"
 
     words = page.read_text(encoding="utf-8")

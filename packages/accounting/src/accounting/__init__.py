@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from accounting.cluster.memory import device_memory, device_state
     from accounting.cluster.traffic import device_traffic
     from accounting.counting.elementwise import elementwise_flops
-    from accounting.counting.estimates import training_estimates
-    from accounting.counting.flops import decode_flops, forward_flops, prefill_flops, training_flops
+    from accounting.counting.flops import decode_flops, forward_flops, prefill_flops, training_estimates, training_flops
     from accounting.counting.matmuls import matmul_flops
     from accounting.counting.optimizer import optimizer_flops
     from accounting.counting.parameters import parameters, trained_parameters
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from accounting.models.families import from_config
     from accounting.models.files import from_huggingface, from_run
     from accounting.models.published import SHAPES
+    from accounting.planning.diagnosis import Diagnosis, diagnose
     from accounting.planning.fitting import largest_shape, longest_context, max_batch_size, memory_line
     from accounting.planning.inference import (
         Engine,
@@ -62,8 +62,7 @@ _MODULES = {
         ("cluster.memory", "device_memory device_state"),
         ("cluster.traffic", "device_traffic"),
         ("counting.elementwise", "elementwise_flops"),
-        ("counting.estimates", "training_estimates"),
-        ("counting.flops", "decode_flops forward_flops prefill_flops training_flops"),
+        ("counting.flops", "decode_flops forward_flops prefill_flops training_estimates training_flops"),
         ("counting.matmuls", "matmul_flops"),
         ("counting.optimizer", "optimizer_flops"),
         ("counting.parameters", "parameters trained_parameters"),
@@ -77,6 +76,7 @@ _MODULES = {
         ("models.families", "from_config"),
         ("models.files", "from_huggingface from_run"),
         ("models.published", "SHAPES"),
+        ("planning.diagnosis", "Diagnosis diagnose"),
         ("planning.fitting", "largest_shape longest_context max_batch_size memory_line"),
         (
             "planning.inference",
@@ -97,17 +97,16 @@ _MODULES = {
 # fmt: off
 __all__ = [
     "DEVICES", "INTERCONNECTS", "LAWS", "SHAPES", "STACKS", "Breakdown", "ByteRate", "Bytes", "ComputeOptimal",
-    "Device", "Engine", "FLOPRate", "FLOPs", "Generation", "Group", "Interconnect", "Layout", "Parameters", "Phase",
-    "PhaseKind", "Place", "Plan", "Policy", "Roofline", "Seconds", "StepTime", "Storage", "TokenRate", "Tokens",
-    "TrainingMemory", "TrainingTime", "TransformerShape", "compute_optimal", "decode_flops", "decode_time",
-    "device_flops", "device_memory", "device_parameters", "device_state", "device_traffic", "elementwise_flops",
-    "engine_for", "forward_flops", "free_cache", "from_config", "from_huggingface", "from_run", "generation_time",
-    "human", "inference_memory", "kv_cache", "largest_shape", "longest_context", "longest_generation", "matmul_flops",
-    "max_batch_size", "max_sequences", "measured_device", "memory_line", "mfu", "optimizer_flops",
-    "optimizer_state", "parameters", "plan", "prefill_flops", "prefill_time", "requests_at_once",
-    "saved_activations", "step_time", "trained_parameters", "training_estimates", "training_flops",
-    "training_memory", "training_time",
-    "weight_bytes", "weights_read",
+    "Device", "Diagnosis", "Engine", "FLOPRate", "FLOPs", "Generation", "Group", "Interconnect", "Layout", "Parameters",
+    "Phase", "PhaseKind", "Place", "Plan", "Policy", "Roofline", "Seconds", "StepTime", "Storage", "TokenRate",
+    "Tokens", "TrainingMemory", "TrainingTime", "TransformerShape", "compute_optimal", "decode_flops", "decode_time",
+    "device_flops", "device_memory", "device_parameters", "device_state", "device_traffic", "diagnose",
+    "elementwise_flops", "engine_for", "forward_flops", "free_cache", "from_config", "from_huggingface", "from_run",
+    "generation_time", "human", "inference_memory", "kv_cache", "largest_shape", "longest_context",
+    "longest_generation", "matmul_flops", "max_batch_size", "max_sequences", "measured_device", "memory_line", "mfu",
+    "optimizer_flops", "optimizer_state", "parameters", "plan", "prefill_flops", "prefill_time", "requests_at_once",
+    "saved_activations", "step_time", "trained_parameters", "training_estimates", "training_flops", "training_memory",
+    "training_time", "weight_bytes", "weights_read",
 ]
 # fmt: on
 

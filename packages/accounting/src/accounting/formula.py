@@ -1,9 +1,5 @@
-"""Whole numbers that remember how they were computed.
-
-`Symbol("batch", 4) * Symbol("seq", 1024) * 2` is the int 8,192, and also knows the texts `batch·seq·2` and
-`4·1,024·2`. Every figure this package prints is such a number, so the formula shown is the one that was evaluated,
-and cannot drift from it.
-"""
+"""Whole numbers that remember how they were computed: `Symbol("batch", 4) * Symbol("seq", 1024)` is the int 4,096, and
+has the texts `batch·seq` and `4·1,024`. Every figure is such a number, so that its formula is the one evaluated."""
 
 from __future__ import annotations
 

@@ -170,10 +170,8 @@ class FeedForward:
         booleans(self, ("shared_gate", "router_bias"))
         choose("router", self.router, ROUTERS)
         if (self.experts is None) != (self.experts_per_token is None):
-            raise ValueError(
-                f"experts {self.experts} and experts_per_token {self.experts_per_token} go together: give "
-                "both or neither"
-            )
+            each = self.experts_per_token
+            raise ValueError(f"experts {self.experts} and experts_per_token {each} go together: give both or neither")
         if self.experts is None and (self.experts_held or self.shared_d_ff or self.router_bias):
             raise ValueError("experts_held, shared_d_ff and router_bias need experts: give experts")
         if self.shared_gate and self.shared_d_ff is None:

@@ -181,23 +181,14 @@ class TransformerShape:
     def _check_heads(self) -> None:
         kinds = [kind.attention for kind in self.counts if isinstance(kind.attention, Attention)]
         if not kinds:
-            for name in ("num_kv_heads", "head_dim"):
-                if getattr(self, name) is not None:
-                    raise ValueError(
-                        f"{name} {getattr(self, name)} would change nothing, as no layer has softmax attention with "
-                        "heads of its own: leave it out"
-                    )
+            for name, value in (("num_kv_heads", self.num_kv_heads), ("head_dim", self.head_dim)):
+                if value is not None:
+                    raise ValueError(f"{name} {value} would change nothing without softmax attention: leave it out")
             return
         if self.head_dim is None and self.d_model % self.num_heads:
-            raise ValueError(
-                f"d_model {self.d_model} is not a multiple of num_heads {self.num_heads}: "
-                f"change one of them, or give head_dim"
-            )
+            raise ValueError(f"d_model {self.d_model} is not a multiple of num_heads {self.num_heads}: give head_dim")
         if self.num_heads % self.kv_heads:
-            raise ValueError(
-                f"num_kv_heads {self.kv_heads} does not divide num_heads {self.num_heads}: "
-                f"every key head serves the same number of query heads"
-            )
+            raise ValueError(f"num_kv_heads {self.kv_heads} does not divide num_heads {self.num_heads}: give a divisor")
         if any(one.rotated for one in kinds) and self.position != "rope":
             raise ValueError(f"rotated layers need position 'rope', got {self.position!r}")
         if any(one.rotated for one in kinds) and self.head_width % 2:
@@ -216,12 +207,10 @@ class TransformerShape:
                 "experts, dense layers beside experts, attention sinks or value embeddings"
             )
         targets = self.adapted
-        if not isinstance(targets, tuple) or not targets:
-            raise ValueError(f"expected lora_targets as a tuple of at least one matrix, got {targets!r}")
+        if not isinstance(targets, tuple) or not targets or len(set(targets)) < len(targets):
+            raise ValueError(f"expected lora_targets as a tuple of at least one matrix, each once, got {targets!r}")
         for name in targets:
             choose("lora_targets", name, ADAPTED)
-        if len(set(targets)) < len(targets):
-            raise ValueError(f"lora_targets {targets} must name at least one matrix, and each once")
         for name, parts in (("qkv", ("query", "key", "value")), ("gate_up", ("gate", "up"))):
             if name in targets and set(parts) & set(targets):
                 raise ValueError(f"lora_targets {targets} name {name} and a part of it: name one of them")
@@ -402,10 +391,8 @@ class TransformerShape:
         """seq_len, or the whole context; learned positions end at context_length, the others do not."""
         length = self.context_length if seq_len is None else positive("seq_len", seq_len)
         if self.position == "learned" and length > self.context_length:
-            raise ValueError(
-                f"seq_len {length} is beyond the {self.context_length} learned positions: "
-                f"shorten it, or make a shape with a larger context_length"
-            )
+            most = self.context_length
+            raise ValueError(f"seq_len {length} is beyond the {most} learned positions: lengthen context_length")
         return length
 
 

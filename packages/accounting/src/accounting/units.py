@@ -1,9 +1,8 @@
 """Quantities that know their unit, so that FLOPs and bytes cannot be added by mistake.
 
-Counts (`Parameters`, `Tokens`, `FLOPs`, `Bytes`) are ints and stay exact; measures (`Seconds`, `FLOPRate`, `ByteRate`,
-`TokenRate`) are floats. Plain numbers carry no unit and mix with anything they do not cut; two different units do not
-add, subtract or order, and are never equal. Dividing gives what physics says: FLOPs / FLOPRate is Seconds, Bytes /
-Bytes is a plain number.
+Counts (`Parameters`, `Tokens`, `FLOPs`, `Bytes`) are exact ints, measures (`Seconds`, `FLOPRate`, …) floats. Plain
+numbers mix with anything they do not cut; two units do not add, subtract or order, and are never equal. Dividing gives
+what physics says: FLOPs / FLOPRate is Seconds, Bytes / Bytes a plain number.
 """
 
 from __future__ import annotations
@@ -27,15 +26,11 @@ class Quantity:
         """The other operand without its unit; TypeError for another unit, and for what a whole number would cut."""
         name = type(self).__name__
         if isinstance(other, Quantity) and type(other) is not type(self):
-            raise TypeError(
-                f"cannot {verb} {name} and {type(other).__name__}: they are different units; "
-                f"convert one of them with int() or float() if this is meant"
-            )
+            words = f"cannot {verb} {name} and {type(other).__name__}: they are different units"
+            raise TypeError(f"{words}; convert one of them with int() or float() if this is meant")
         if self._plain is int and not isinstance(other, int) and verb != "compare":
-            raise TypeError(
-                f"cannot {verb} {name} and {other!r}: {name} are whole numbers; "
-                f"round it with int(), or convert the other with float()"
-            )
+            words = f"cannot {verb} {name} and {other!r}: {name} are whole numbers"
+            raise TypeError(f"{words}; round it with int(), or convert the other with float()")
         return self._plain(other) if isinstance(other, Quantity) else other
 
     def __add__(self, other: Any) -> Self:

@@ -29,10 +29,10 @@ def device_parameters(shape: TransformerShape, layout: Layout, place: Place) -> 
     rows = Symbol("vocab", mine.vocab_rows) * Symbol("d_model", shape.d_model)
     if not first:
         terms["embedding"] = terms["positions"] = Term(0)
-    if not last and shape.norms:  # without the one before the head
-        terms["norms"] = terms["norms"] - Symbol("d_model", shape.d_model) * (2 if shape.biased_norm else 1)
-    if not first and shape.embedding_norm:
-        terms["norms"] = terms["norms"] - Symbol("d_model", shape.d_model) * (2 if shape.biased_norm else 1)
+    # without the norm before the head, or behind the embedding
+    for missing in (not last and shape.norms > 0, not first and shape.embedding_norm):
+        if missing:
+            terms["norms"] = terms["norms"] - Symbol("d_model", shape.d_model) * (2 if shape.biased_norm else 1)
     if not last:
         terms["head"] = Term(0)
     elif shape.tied_embeddings and not first:

@@ -1,13 +1,10 @@
-"""Layouts: devices that share a model, and the shape that each device computes: data, context, tensor, pipeline, expert
-parallelism.
+"""Layouts: devices that share a model by data, context, tensor, pipeline and expert parallelism, and a device's shape.
 
-Tensor parallelism splits heads, feed-forward width and vocabulary over devices that compute one layer together (Shoeybi
-et al. 2019), which makes the share of a device a shape of its own, with fewer heads and a narrower feed-forward layer.
-Pipeline parallelism gives each stage a run of layers, one micro-batch forward and one backward in turn (1F1B, Narayanan
-et al. 2021). Sequence parallelism splits the positions of what lies between the matrix multiplications (Korthikanti et
-al. 2022). Context parallelism splits every sequence, keys and values going round in a ring (Liu et al. 2023). Expert
-parallelism splits the experts over devices that would else hold the same weights (Lepikhin et al. 2020), tokens spread
-evenly. What does not divide is split as evenly as whole numbers go, the first shares one larger.
+Tensor parallelism splits heads, feed-forward width and vocabulary of each layer (Shoeybi et al. 2019), which makes the
+share of a device a shape of its own; pipeline parallelism the layers, by 1F1B (Narayanan et al. 2021); sequence
+parallelism the positions between the matmuls (Korthikanti et al. 2022); context parallelism every sequence, keys and
+values going round in a ring (Liu et al. 2023); expert parallelism the experts over devices that would else hold the
+same weights (Lepikhin et al. 2020). What does not divide is split as evenly as whole numbers go, larger shares first.
 """
 
 from __future__ import annotations
@@ -57,10 +54,7 @@ class Layout:
             raise ValueError(f"zero must be a whole number from 0 to 3, and {self.zero!r} is not")
         choose("zero", str(self.zero), ZERO_STAGES)
         if self.replicas % self.expert:
-            raise ValueError(
-                f"expert {self.expert} does not divide data × context {self.replicas}: experts are shared by devices "
-                "that would hold the same weights"
-            )
+            raise ValueError(f"expert {self.expert} does not divide data × context {self.replicas}: give a divisor")
 
     @property
     def gpus(self) -> int:

@@ -15,6 +15,7 @@ from accounting.memory.activations import ForwardPass, saved_by_layers
 from accounting.memory.optimizer_state import optimizer_state, step_temporaries
 from accounting.memory.records import MADE_ONCE, Component, Group, Item, Phase, PhaseKind, items, phase, plain_bytes
 from accounting.memory.training import Moment, Step, overhead
+from accounting.memory.transformers_blocks import only_with
 from accounting.policy import DEFAULT, Policy
 from accounting.shape import TransformerShape
 from accounting.units import Bytes
@@ -117,17 +118,12 @@ def device_forward_pass(
 ) -> ForwardPass:
     """A device's share of a forward pass; gradients accumulate, whatever the policy says."""
     if policy.optimizer not in MOMENTS and not layout.tensor == layout.pipeline == 1:
-        raise ValueError(
-            f"optimizer {policy.optimizer!r} goes by whole tensors, and here several devices share them: "
-            f"use one of {', '.join(MOMENTS)}"
-        )
+        words = f"optimizer {policy.optimizer!r} goes by whole tensors, which several devices share here"
+        raise ValueError(f"{words}: use one of {', '.join(MOMENTS)}")
     if policy.allocator == "cuda":
         raise ValueError(f"allocator {policy.allocator!r} is counted of one device alone: use 'exact' or 'reserved'")
-    for name, only in (("precision", ("fp32", "bf16", "pure_bf16", "autocast")), ("frozen_dtype", ("weights",))):
-        if getattr(policy, name) not in only:
-            raise ValueError(
-                f"{name} {getattr(policy, name)!r} is counted of one device alone: use one of {', '.join(only)}"
-            )
+    several = {"precision": ("fp32", "bf16", "pure_bf16", "autocast"), "frozen_dtype": ("weights",)}
+    only_with("the memory of several devices", policy, several)
     mine = shard(shape, layout, place)
     accumulating = replace(policy, gradient_accumulation=True)
     shards = layout.tensor if layout.sequence_parallel else 1

@@ -1,10 +1,8 @@
-"""ZeRO: what data-parallel replicas share out of the model's state, and what they send for it. (Rajbhandari et al.
-2020)
+"""ZeRO: the shares of a model's state on data-parallel replicas, and what they send (Rajbhandari et al. 2020).
 
-A shard is a whole number of elements: of n over `dp` devices each takes ⌈n / dp⌉ until none are left, so that the
-first holds most and decides what fits. Stage 0 replicates everything (DDP), 1 shards the optimizer's state, 2 gradients
-too, 3 parameters too (FSDP). Stage 3 gathers the block it works on and the next; 2 and 3 hold the whole gradient of the
-block being reduced.
+Of n elements each of `dp` devices takes ⌈n / dp⌉ until none are left: the first holds most and decides what fits. Stage
+0 replicates everything (DDP), 1 shards the optimizer's state, 2 gradients too, 3 parameters too (FSDP). Stage 3 gathers
+the block it works on and the next; 2 and 3 hold the whole gradient of the block being reduced.
 """
 
 from __future__ import annotations

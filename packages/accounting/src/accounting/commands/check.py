@@ -7,10 +7,9 @@ import os
 import re
 from typing import Any
 
-from accounting.commands.answer import Answer
-from accounting.commands.tables import columns, titled, wrapped
+from accounting.commands.tables import Answer, columns, titled, wrapped
 from accounting.counting.parameters import parameters
-from accounting.models.files import find, text_settings
+from accounting.models.files import contents, find
 from accounting.models.safetensors import Stored, stored
 from accounting.units import Bytes, human
 
@@ -28,7 +27,7 @@ def check(options: argparse.Namespace) -> Answer:
     folder = options.folder
     if not os.path.isdir(folder):
         raise FileNotFoundError(f"{folder} is no folder: give one with config.json and safetensors files")
-    shape, settings = find(folder), text_settings(folder)
+    shape, settings = find(folder), contents(os.path.join(folder, "config.json"))
     tensors = stored(folder)
     kinds: dict[str, list[Stored]] = {}
     for one in tensors:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
-from accounting.commands.answer import Answer
-from accounting.commands.tables import columns, wrapped
+from accounting.commands.tables import Answer, columns, wrapped
 from accounting.hardware.devices import DEVICES, FORMATS, device
 from accounting.hardware.interconnect import INTERCONNECTS
 from accounting.units import human
@@ -24,12 +24,10 @@ def devices(options: argparse.Namespace) -> Answer:
         table.append((one.name, *cells, human(one.memory), human(one.bandwidth) if one.bandwidth else "", *rates))
         peaks = {dtype: float(one.peaks[dtype]) if dtype in one.peaks else None for dtype in FORMATS}
         sizes = {"memory": int(one.memory), "bandwidth": float(one.bandwidth) or None}
-        between = {
-            "link": None if joined is None else float(joined.link),
-            "network": None if joined is None else float(joined.network),
-            "node size": None if joined is None else joined.node_size,
-            "interconnect source": None if joined is None else joined.source,
-        }
+        between: dict[str, Any] = dict.fromkeys(("link", "network", "node size", "interconnect source"))
+        if joined is not None:
+            links = float(joined.link), float(joined.network), joined.node_size, joined.source
+            between = dict(zip(between, links, strict=True))
         reached = {"matmul": float(one.matmul) or None, "matmul source": one.matmul_source or None}
         records.append({"device": one.name, **peaks, **reached, **sizes, "source": one.source, **between})
     note = wrapped(

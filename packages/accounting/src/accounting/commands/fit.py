@@ -6,9 +6,8 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from accounting.commands.answer import Answer
 from accounting.commands.options import GB, layout_of, name_of, policy_of, shape_of
-from accounting.commands.tables import listing, wrapped
+from accounting.commands.tables import Answer, listing, wrapped
 from accounting.hardware.devices import device
 from accounting.memory.training import training_memory
 from accounting.models.resizing import deepened, lengthened, widened

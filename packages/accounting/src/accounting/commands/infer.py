@@ -6,9 +6,8 @@ import argparse
 from dataclasses import replace
 from typing import Any
 
-from accounting.commands.answer import Answer
 from accounting.commands.options import GB, shape_of
-from accounting.commands.tables import columns, wrapped
+from accounting.commands.tables import Answer, columns, wrapped
 from accounting.counting.parameters import parameters
 from accounting.hardware.devices import Device, device
 from accounting.memory.inference import FORMATS
@@ -24,7 +23,10 @@ OUTPUT = 256  # new tokens, unless the context is too short for them
 def infer(options: argparse.Namespace) -> Answer:
     """Memory and times for each format of the weights."""
     shape, machine = shape_of(options), device(options.device)
-    prompt, output = lengths(shape, options.prompt, options.output)
+    prompt, output, length = options.prompt, options.output, shape.context_length
+    if output is None:  # what is not given fills the context
+        output = max(2, min(OUTPUT, length - prompt if prompt else length // 2))
+    prompt = prompt or max(1, length - output)
     head = ["weights", "memory", "fits", "most sequences", "longest context", "prefill", "bound by"]
     head += ["decoding a step", "bound by", "tokens/s at most", "reached"]
     if options.price is not None:
@@ -40,16 +42,19 @@ def infer(options: argparse.Namespace) -> Answer:
             continue
         storage = inference.Storage(weights, options.cache, options.devices, options.page, options.hybrid_pages)
         generation = inference.generation_time(shape, machine, prompt, output, options.batch, storage=storage)
-        record = figures(shape, machine, generation, storage, options.price, engine)
-        row = cells(weights, generation, record)
+        row, record = figures(shape, machine, generation, storage, options.price, engine)
         if limits:
             record["requests at once"] = inference.requests_at_once(
                 shape, machine, prompt, output, storage=storage, engine=engine, **limits
             )
             row = (*row, f"{record['requests at once']:,}")
-        records.append({"weights": weights, **record})
+        records.append(record)
         table.append(row)
         how += explained(shape, generation, storage)
+    usable = "all of the datasheet's memory"
+    if engine is not None:
+        usable = f"what vLLM leaves with a utilization of {engine.utilization:g}, {engine.chunk:,} tokens of a prefill "
+        usable += f"and {engine.sequences:,} sequences at once"
     pages = "of layers with a window no more than the window"
     if options.page:
         alike = "of a window those that it touches" if options.hybrid_pages else "for every layer alike"
@@ -61,7 +66,7 @@ def infer(options: argparse.Namespace) -> Answer:
     note = (
         f"{options.batch:,} × {prompt:,} positions of prompt and {output:,} new tokens on {options.devices:,} × "
         f"{machine.name} ({machine.source}); {options.cache} cache of {human(cache)} "
-        f"on a device at the end, {pages}; fits, most sequences and longest context are by {taken_by(engine)}; prefill "
+        f"on a device at the end, {pages}; fits, most sequences and longest context are by {usable}; prefill "
         "is the time to the first token, a decoding step that of each further one, both at least: arithmetic and "
         "memory traffic overlap perfectly, every expert that the batch can choose is read. Reached is what measured "
         f"engines make of such a bound, {least:.0%} to {most:.0%} {kind}, {slowest:.0%} to {fastest:.0%} of "
@@ -103,24 +108,6 @@ def engine_of(options: argparse.Namespace, machine: Device) -> inference.Engine 
     return replace(inference.engine_for(machine), **changes)
 
 
-def taken_by(engine: inference.Engine | None) -> str:
-    """The usable part of a device, in words."""
-    if engine is None:
-        return "all of the datasheet's memory"
-    return (
-        f"what vLLM leaves with a utilization of {engine.utilization:g}, {engine.chunk:,} tokens of a prefill and "
-        f"{engine.sequences:,} sequences at once"
-    )
-
-
-def lengths(shape: TransformerShape, prompt: int | None, output: int | None) -> tuple[int, int]:
-    """Positions of the prompt and new tokens; what is not given fills the context, up to OUTPUT new tokens."""
-    if output is None:
-        room = shape.context_length - (prompt or 0)
-        output = max(2, min(OUTPUT, room if prompt else shape.context_length // 2))
-    return prompt or max(1, shape.context_length - output), output
-
-
 def figures(
     shape: TransformerShape,
     machine: Device,
@@ -128,53 +115,41 @@ def figures(
     storage: inference.Storage,
     price: float | None,
     engine: inference.Engine | None,
-) -> dict[str, Any]:
-    """One row as plain data."""
+) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """One row of the table, and the same as plain data."""
     least, most = inference.reached(generation.batch_size, generation.devices)
+    prefill, last, rate = generation.prefill, generation.last_step, generation.tokens_per_second
     context = generation.prompt + generation.output
-    memory = int(inference.device_inference_memory(shape, generation.batch_size, context, storage=storage))
+    memory = inference.device_inference_memory(shape, generation.batch_size, context, storage=storage)
     longest = inference.longest_generation(shape, machine, generation.batch_size, storage=storage, engine=engine)
-    return {
-        "bytes": memory,
+    sequences = inference.max_sequences(shape, machine, context, storage=storage, engine=engine)
+    record: dict[str, Any] = {
+        "weights": storage.weights,
+        "bytes": int(memory),
         "free for the cache": None if engine is None else inference.free_cache(shape, machine, engine, storage=storage),
         "fits": longest >= context,
-        "most sequences": inference.max_sequences(shape, machine, context, storage=storage, engine=engine),
+        "most sequences": sequences,
         "longest context": longest,
-        "prefill seconds": float(generation.prefill.seconds),
-        "prefill bound by": generation.prefill.bound,
-        "decoding seconds a step": float(generation.last_step.seconds),
-        "decoding bound by": generation.last_step.bound,
-        "tokens a second": generation.tokens_per_second,
-        "least reached tokens a second": least * generation.tokens_per_second,
-        "most reached tokens a second": most * generation.tokens_per_second,
-        "cost of a million prompt tokens": None if price is None else generation.cost_per_million_prompt_tokens(price),
-        "cost of a million output tokens": None if price is None else generation.cost_per_million_output_tokens(price),
+        "prefill seconds": float(prefill.seconds),
+        "prefill bound by": prefill.bound,
+        "decoding seconds a step": float(last.seconds),
+        "decoding bound by": last.bound,
+        "tokens a second": rate,
+        "least reached tokens a second": least * rate,
+        "most reached tokens a second": most * rate,
     }
-
-
-def cells(weights: str, generation: inference.Generation, record: dict[str, Any]) -> tuple[str, ...]:
-    """The same in words."""
-    row = [
-        weights,
-        human(Bytes(record["bytes"])),
-        "yes" if record["fits"] else "no",
-        f"{record['most sequences']:,}" if record["most sequences"] < UNBOUNDED else "any",
-        f"{record['longest context']:,}" if record["longest context"] < UNBOUNDED else "any",
-        human(generation.prefill.seconds),
-        generation.prefill.bound,
-        human(generation.last_step.seconds),
-        generation.last_step.bound,
-        f"{generation.tokens_per_second:,.0f}",
-        f"{record['least reached tokens a second']:,.0f}–{record['most reached tokens a second']:,.0f}",
-    ]
-    parts = {
-        "prompt": inference.REACHED["prefill"],
-        "output": inference.reached(generation.batch_size, generation.devices),
-    }
-    for name, (least, most) in parts.items():
-        cost = record[f"cost of a million {name} tokens"]
-        row += [] if cost is None else [f"{cost / most:,.4f}–{cost / least:,.4f}"]
-    return tuple(row)
+    row = [storage.weights, human(Bytes(int(memory))), "yes" if longest >= context else "no"]
+    row += ["any" if number >= UNBOUNDED else f"{number:,}" for number in (sequences, longest)]
+    row += [human(prefill.seconds), prefill.bound, human(last.seconds), last.bound]
+    row += [f"{rate:,.0f}", f"{least * rate:,.0f}–{most * rate:,.0f}"]
+    for name, (low, high), cost in (
+        ("prompt", inference.REACHED["prefill"], generation.cost_per_million_prompt_tokens),
+        ("output", (least, most), generation.cost_per_million_output_tokens),
+    ):
+        money = None if price is None else cost(price)
+        record[f"cost of a million {name} tokens"] = money
+        row += [] if money is None else [f"{money / high:,.4f}–{money / low:,.4f}"]
+    return tuple(row), record
 
 
 def explained(shape: TransformerShape, generation: inference.Generation, storage: inference.Storage) -> list[str]:

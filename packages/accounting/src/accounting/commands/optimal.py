@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from accounting.commands.answer import Answer
-from accounting.commands.tables import columns, wrapped
+from accounting.commands.tables import Answer, columns, wrapped
 from accounting.planning.scaling import LAWS, compute_optimal, formula
 
 

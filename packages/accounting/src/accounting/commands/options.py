@@ -14,6 +14,7 @@ from accounting.shape import TransformerShape
 if TYPE_CHECKING:
     from accounting.cluster.layout import Layout
     from accounting.hardware.devices import Device
+    from accounting.hardware.interconnect import Interconnect
 
 GB = 10**9
 # option, field of TransformerShape, what it is
@@ -30,11 +31,8 @@ SHAPE_OPTIONS = (
 
 
 def shape_of(options: argparse.Namespace, name: str | None = None) -> TransformerShape:
-    """The named shape with what the options say otherwise, or the shape that they alone describe.
-
-    Without a name it is a modern block (SwiGLU, RMSNorm, RoPE, no biases, an untied head), d_ff four times d_model
-    unless given. A context beyond that of the shape lengthens it, learned positions included.
-    """
+    """The named shape with what the options say otherwise, or the one that they alone describe: a modern block (SwiGLU,
+    RMSNorm, RoPE, no biases, an untied head). A context beyond the shape's lengthens it, learned positions too."""
     values = {field: getattr(options, option, None) for option, field, _ in SHAPE_OPTIONS}
     changes: dict[str, Any] = {field: value for field, value in values.items() if value is not None}
     if getattr(options, "lora_targets", None) is not None:
@@ -100,15 +98,13 @@ def layout_of(options: argparse.Namespace) -> Layout | None:
     if options.gpus not in (None, layout.gpus):
         raise ValueError(f"--gpus {options.gpus} is not {layout.words}: leave one of them out")
     if options.zero and layout.replicas == 1:
-        raise ValueError(
-            "--zero shards over devices that hold the same weights, and there is one: give --data-parallel"
-        )
+        raise ValueError("--zero shards over devices with the same weights, and there is one: give --data-parallel")
     if options.sequence_parallel and options.tensor == 1:
         raise ValueError("--sequence-parallel shares over the devices of --tensor, and there is one: give more")
     return layout if layout.gpus > 1 or layout.micro_batches > 1 else None
 
 
-def energy_of(options: argparse.Namespace, device_hours: float) -> tuple[float, float | None] | None:
+def energy_of(options: argparse.Namespace, device_hours: float) -> tuple[float | None, float | None]:
     """kWh and kg of carbon dioxide of these device hours; None without --watts, the latter without --carbon."""
     for name in ("watts", "carbon"):
         value = getattr(options, name)
@@ -117,7 +113,7 @@ def energy_of(options: argparse.Namespace, device_hours: float) -> tuple[float, 
     if options.watts is None:
         if options.carbon is not None:
             raise ValueError("expected --watts of a device beside --carbon, the grams for each kWh")
-        return None
+        return None, None
     energy = device_hours * options.watts / 1000
     return energy, None if options.carbon is None else energy * options.carbon / 1000
 
@@ -130,3 +126,29 @@ def machine_of(options: argparse.Namespace) -> tuple[Device, str]:
         return device(options.device), options.dtype or "bf16"
     dtype = options.dtype or "fp32"
     return measured_device("this machine", options.measured, dtype=dtype), dtype
+
+
+def joined_by(machine: Device, devices: int, options: argparse.Namespace) -> Interconnect:
+    """The interconnect of the maker's server, with the rates and node size of the options in place of its own."""
+    from accounting.hardware.interconnect import ALONE, INTERCONNECTS, Interconnect  # nor do they join several
+    from accounting.units import ByteRate
+
+    listed = INTERCONNECTS.get(machine.name)
+    own: dict[str, Any] = {"node_size": options.node_size}
+    own |= {
+        name: None if value is None else ByteRate(value * GB)
+        for name, value in (("link", options.link), ("network", options.network))
+    }
+    missing = [name for name, value in own.items() if value is None]
+    if listed is None and devices == 1 and len(missing) == len(own):
+        return ALONE
+    if listed is None and missing:
+        flags = ", ".join("--" + name.replace("_", "-") for name in missing)
+        raise ValueError(f"expected {flags} for {machine.name}, whose interconnect is not listed")
+    own = {name: value for name, value in own.items() if value is not None}
+    if listed is None:
+        return Interconnect(**own, source="given")
+    if "link" in own:  # the listed measurement is of another link
+        own["measured"] = ByteRate(0.0)
+    rates = ", ".join(name for name in own if name != "measured")
+    return replace(listed, **own, source=f"{listed.source}; {rates} given") if own else listed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from accounting.commands.answer import Answer
+from accounting.commands.tables import Answer
 from accounting.page import page as content
 
 

@@ -11,8 +11,8 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from accounting.commands.answer import Answer
 from accounting.commands.options import SHAPE_OPTIONS
+from accounting.commands.tables import Answer
 from accounting.counting.flops import PAIRS
 from accounting.policy import SETTINGS, STACKS
 from accounting.shape import ADAPTED
@@ -116,6 +116,7 @@ def parser(command: str) -> argparse.ArgumentParser:
         ("fit", _fit, "the largest batch, context, depth and width that train in a device's memory"),
         ("time", _time, "hours and money of a training run"),
         ("plan", _plan, "the layouts of a cluster that a training run fits on, fastest first"),
+        ("diagnose", _diagnose, "a measured step beside its prediction, and what is most likely wrong with it"),
         ("infer", _infer, "memory, prefill and decoding of a model that generates, by a roofline"),
         ("optimal", _optimal, "parameters and tokens that compute is best spent on, by every law"),
         ("devices", _devices, "the devices that are known: peaks, memory, bandwidth, and their sources"),
@@ -184,7 +185,6 @@ def _time(to: argparse.ArgumentParser) -> None:
     to.add_argument("--devices", type=_whole, default=1)
     to.add_argument("--dtype", default=None, help="whose peak: bf16 unless given, fp32 for a measured machine")
     to.add_argument("--batch", type=_whole, help="sequences of an optimizer step: gives the steps of the schedule")
-    to.add_argument("--price", type=_number, help="money for one device and hour")
     _energy(to)
     to.add_argument("--context", type=_whole, help="positions of a sequence")
     to.add_argument("--pairs", choices=PAIRS, default="causal", help="pairs of positions counted")
@@ -241,20 +241,43 @@ def _plan(to: argparse.ArgumentParser) -> None:
     to.add_argument("--tokens", type=_whole, required=True, help="tokens to train on, such as 1T or 1e12")
     to.add_argument("--batch-tokens", type=_whole, help="tokens of an optimizer step, 4,194,304 unless given")
     to.add_argument("--context", type=_whole, help="positions of a sequence, all that the shape has unless given")
+    _energy(to)
+    to.add_argument("--memory", type=_gigabytes, metavar="GB", help="of a device, to be used: all unless given")
+    _cluster(to)
+    _settings(to, "optimizer")
+    _overhead(to)
+    to.add_argument("--most", type=_whole, default=10, help="layouts to show")
+    _formats(to, "where the seconds of a step go, and what is sent")
+
+
+def _diagnose(to: argparse.ArgumentParser) -> None:
+    _shape(to)
+    _device(to, required=True)
+    speed = to.add_mutually_exclusive_group(required=True)
+    speed.add_argument("--step-time", type=_number, metavar="SECONDS", help="measured, of an optimizer step")
+    speed.add_argument("--tokens-per-second", type=_number, help="or tokens of all devices together")
+    speed.add_argument("--mfu", type=_number, help="or the part of the peak that the model's FLOPs reach")
+    speed.add_argument("--log", metavar="LINE", help="or a line of the log, with one of them")
+    _sizes(to, counting=False)
+    _layout(to, "forward passes of a step; --batch is the sequences of one")
+    to.add_argument("--virtual-stages", type=_whole, default=1, help="runs of layers on each stage (interleaved)")
+    to.add_argument("--kernel", choices=("flash2", "flash3"), help="of attention, the device's fastest unless given")
+    _cluster(to)
+    _settings(to, "activation_checkpointing", "norm_kernel")
+    _formats(to)
+
+
+def _cluster(to: argparse.ArgumentParser) -> None:
+    """The links of the devices, and what the time of a step depends on besides."""
     to.add_argument(
         "--efficiency", type=_number, help="of the peak that matmuls reach; as the device's was measured unless given"
     )
-    to.add_argument("--price", type=_number, help="money for one device and hour")
-    _energy(to)
-    to.add_argument("--memory", type=_gigabytes, metavar="GB", help="of a device, to be used: all unless given")
     to.add_argument("--node-size", type=_whole, help="devices that the fast link joins")
     to.add_argument("--link", type=_number, metavar="GB/S", help="that a device sends inside its node")
     to.add_argument("--network", type=_number, metavar="GB/S", help="that a device sends to other nodes")
-    to.add_argument("--most", type=_whole, default=10, help="layouts to show")
     to.add_argument("--pairs", choices=PAIRS, default="causal", help="pairs of positions that MFU counts, as time does")
     to.add_argument("--precision", choices=("fp32", "bf16", "pure_bf16", "autocast", "fp8"), default="bf16")
-    _settings(to, "optimizer", "attention_kernel", "loss", "gradient_dtype", "moment_dtype")
-    _formats(to, "where the seconds of a step go, and what is sent")
+    _settings(to, "attention_kernel", "loss", "gradient_dtype", "moment_dtype")
 
 
 def _shape(to: argparse.ArgumentParser, *, several: bool = False) -> None:
@@ -270,6 +293,7 @@ def _shape(to: argparse.ArgumentParser, *, several: bool = False) -> None:
 
 
 def _energy(to: argparse.ArgumentParser) -> None:
+    to.add_argument("--price", type=_number, help="money for one device and hour")
     to.add_argument("--watts", type=_number, help="of a device with its share of server and cooling: gives the energy")
     to.add_argument(
         "--carbon", type=_number, metavar="GRAMS", help="of carbon dioxide for each kWh: gives that of the run"
@@ -290,12 +314,16 @@ def _sizes(to: argparse.ArgumentParser, *, counting: bool = True) -> None:
 def _settings(to: argparse.ArgumentParser, *names: str) -> None:
     for name in names:
         to.add_argument(_flag(name), choices=SETTINGS[name], default=argparse.SUPPRESS, help=HELP.get(name))
+
+
+def _overhead(to: argparse.ArgumentParser) -> None:
     to.add_argument("--overhead", type=_gigabytes, metavar="GB", help="that driver, context and libraries take besides")
 
 
 def _memory(to: argparse.ArgumentParser) -> None:
     to.add_argument("--stack", choices=STACKS, help="settings of a program, which others change")
     _settings(to, *SETTINGS)
+    _overhead(to)
     to.add_argument("--gradient-accumulation", action="store_true", help="gradients of earlier micro-batches are there")
 
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from typing import Any
 
-from accounting.commands.answer import Answer
-from accounting.commands.options import GB, energy_of, name_of, policy_of, shape_of
-from accounting.commands.tables import columns, wrapped
+from accounting.commands.options import GB, energy_of, joined_by, name_of, policy_of, shape_of
+from accounting.commands.tables import Answer, columns, wrapped
 from accounting.hardware.devices import Device, device
-from accounting.hardware.interconnect import INTERCONNECTS, Interconnect
 from accounting.planning import layouts
 from accounting.planning.layouts import BATCH_TOKENS, Plan
 from accounting.planning.step_time import matmul_efficiency
-from accounting.units import ByteRate, Seconds, human
+from accounting.units import Seconds, human
 
 
 def cluster(words: str) -> tuple[Device, int]:
@@ -25,31 +22,10 @@ def cluster(words: str) -> tuple[Device, int]:
     return device(name), int(count)
 
 
-def joined_by(machine: Device, options: argparse.Namespace) -> Interconnect:
-    """The interconnect of the maker's server, with the rates and node size of the options in place of its own."""
-    listed = INTERCONNECTS.get(machine.name)
-    own: dict[str, Any] = {"node_size": options.node_size}
-    own |= {
-        name: None if value is None else ByteRate(value * GB)
-        for name, value in (("link", options.link), ("network", options.network))
-    }
-    missing = [name for name, value in own.items() if value is None]
-    if listed is None and missing:
-        flags = ", ".join("--" + name.replace("_", "-") for name in missing)
-        raise ValueError(f"expected {flags} for {machine.name}, whose interconnect is not listed")
-    own = {name: value for name, value in own.items() if value is not None}
-    if listed is None:
-        return Interconnect(**own, source="given")
-    if "link" in own:  # the listed measurement is of another link
-        own["measured"] = ByteRate(0.0)
-    rates = ", ".join(name for name in own if name != "measured")
-    return replace(listed, **own, source=f"{listed.source}; {rates} given") if own else listed
-
-
 def plan(options: argparse.Namespace) -> Answer:
     """The ranked layouts, in words and as records."""
     shape, (machine, count) = shape_of(options), cluster(options.cluster)
-    joined = joined_by(machine, options)
+    joined = joined_by(machine, count, options)
     plans = layouts.plan(
         shape,
         machine,
@@ -70,7 +46,7 @@ def plan(options: argparse.Namespace) -> Answer:
             f"{name_of(options)} fits no layout of {count:,} × {machine.name}: give more devices, "
             "a shorter --context, a smaller --batch-tokens or another --optimizer"
         )
-    rows = [{**row(one), **energy(options, one, count)} for one in plans]
+    rows = [{**row(one), **spent(options, one, count)} for one in plans]
     shown = [name for name in rows[0] if any(each[name] for each in rows)]
     table = [tuple(shown), *(tuple(each[name] or "1" for name in shown) for each in rows)]
     details = []
@@ -82,37 +58,34 @@ def plan(options: argparse.Namespace) -> Answer:
         )
     best = plans[0]
     efficiency = matmul_efficiency(machine) if options.efficiency is None else options.efficiency
-    source = (
-        f"measured: {machine.matmul_source}"
-        if machine.matmul
-        else "the least of its maker's measured devices, as it was not measured"
-    )
+    source = "the least of its maker's measured devices, as it was not measured"
+    if machine.matmul:
+        source = f"measured: {machine.matmul_source}"
+    links = f"{joined.node_size} devices a node, {human(joined.link)} inside it and {human(joined.network)} outside, "
+    links = f"{links}each way and device ({joined.source}); " if count > 1 else ""
     beyond = ", those that a mask or a window leaves out too" if options.pairs == "full" else ""
     note = (
         f"{best.steps:,} steps of {int(best.tokens) // best.steps:,} tokens; matmuls at {efficiency:.0%} of the dense "
         f"peak ({machine.source}; {source if options.efficiency is None else 'given'}); "
-        f"{joined.node_size} devices a node, {human(joined.link)} inside it and "
-        f"{human(joined.network)} outside, each way and device ({joined.source}); MFU counts {options.pairs} "
-        f"pairs{beyond}; "
+        f"{links}MFU counts {options.pairs} pairs{beyond}; "
         f"the first time is predicted for a tuned run, and 'range' is that of {best.published.words}"
     )
     title = f"{name_of(options)} on {count:,} × {machine.name}, {options.tokens:,} tokens"
     lines = [title, columns(table), *(details if options.explain else []), wrapped(note)]
     records = []
     for one in plans:
-        spent = energy_of(options, float(one.seconds) * count / 3600) or (None, None)
-        records.append({**record(one), "energy kWh": spent[0], "carbon dioxide kg": spent[1]})
+        energy, carbon = energy_of(options, float(one.seconds) * count / 3600)
+        records.append({**record(one), "energy kWh": energy, "carbon dioxide kg": carbon})
     return Answer("\n".join(lines), records)
 
 
-def energy(options: argparse.Namespace, one: Plan, devices: int) -> dict[str, str]:
+def spent(options: argparse.Namespace, one: Plan, devices: int) -> dict[str, str]:
     """Energy and carbon dioxide of a plan with the range of its time, as further columns."""
     cells: dict[str, str] = {}
-    low, high = (energy_of(options, float(seconds) * devices / 3600) for seconds in (one.shortest, one.longest))
-    if low is not None and high is not None:
-        cells["energy, MWh"] = f"{low[0] / 1000:,.1f}–{high[0] / 1000:,.1f}"
-        if low[1] is not None and high[1] is not None:
-            cells["CO2, t"] = f"{low[1] / 1000:,.1f}–{high[1] / 1000:,.1f}"
+    range_of = (energy_of(options, float(seconds) * devices / 3600) for seconds in (one.shortest, one.longest))
+    for name, low, high in zip(("energy, MWh", "CO2, t"), *range_of, strict=True):
+        if low is not None and high is not None:
+            cells[name] = f"{low / 1000:,.1f}–{high / 1000:,.1f}"
     return cells
 
 

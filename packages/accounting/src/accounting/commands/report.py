@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 import accounting
 from accounting.breakdown import Breakdown
 from accounting.checks import named
-from accounting.commands.answer import Answer
 from accounting.commands.options import layout_of, name_of, policy_of, shape_of
 from accounting.commands.sections import Row, Section, as_json, percentages, records, section, text, whole_row
-from accounting.commands.tables import columns, titled, wrapped
+from accounting.commands.tables import Answer, columns, titled, wrapped
 from accounting.models.files import not_counted
 from accounting.policy import DEFAULT, Policy
 from accounting.shape import NotCounted, TransformerShape
@@ -145,7 +144,7 @@ def _training(of: Question) -> list[Section]:
 
 
 def _estimates(of: Question) -> list[Section]:
-    from accounting.counting.estimates import estimate_terms
+    from accounting.counting.flops import estimate_terms
 
     terms = estimate_terms(of.shape, of.length, of.batch)
     rows = (Row(name, int(term), (term,)) for name, term in terms.items())

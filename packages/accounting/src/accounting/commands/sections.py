@@ -1,7 +1,4 @@
-"""Sections of named figures, and their faces: text, plain data and records.
-
-Numbers in the human column share one prefix.
-"""
+"""Sections of named figures as text, plain data and records; numbers in the human column share one prefix."""
 
 from __future__ import annotations
 

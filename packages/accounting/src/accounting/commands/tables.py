@@ -1,13 +1,24 @@
-"""Tables of plain text: columns under a title, notes and formulas wrapped to a page."""
+"""Answers of the commands, and tables of plain text: columns under a title, notes and formulas wrapped to a page."""
 
 from __future__ import annotations
 
 import re
 import textwrap
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 WIDTH = 100  # characters of a page
 FORMULA_WIDTH = 116
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Text, and flat records with one set of keys; data where plain data has another form than records."""
+
+    text: str
+    records: list[dict[str, Any]]
+    data: Any = None
 
 
 def titled(title: str, *lines: str) -> str:

@@ -6,9 +6,8 @@ import argparse
 from typing import Any
 
 from accounting.checks import positive
-from accounting.commands.answer import Answer
 from accounting.commands.options import energy_of, machine_of, name_of, shape_of
-from accounting.commands.tables import listing, wrapped
+from accounting.commands.tables import Answer, listing, wrapped
 from accounting.hardware.devices import Device
 from accounting.planning.training_time import mfu, recomputation, training_time
 from accounting.shape import TransformerShape
@@ -66,9 +65,8 @@ def time(options: argparse.Namespace) -> Answer:
     if run.cost is not None:
         how = f"device hours·price = {run.device_hours:,.4f}·{options.price:g}"
         figures.append(("cost", run.cost, "", f"{run.cost:,.2f}", how))
-    spent = energy_of(options, run.device_hours)
-    if spent is not None:
-        energy, carbon = spent
+    energy, carbon = energy_of(options, run.device_hours)
+    if energy is not None:
         how = f"device hours·watts/1000 = {run.device_hours:,.4f}·{options.watts:g}/1000"
         figures.append(("energy", energy, "kWh", f"{energy:,.1f} kWh", how))
         if carbon is not None:

@@ -1,8 +1,7 @@
 """Low-rank adapters (LoRA; Hu et al. 2021, arXiv:2106.09685): B·A beside a matrix, which alone are trained.
 
-The adapter of a matrix from `in` to `out` elements is A of (rank, in) and B of (out, rank). Everything else is frozen:
-it has neither gradients nor optimizer state, and its backward is one matrix multiplication instead of two. The residual
-stream has a gradient from the first block on, as PEFT's enable_input_require_grads() has it.
+Everything else is frozen: it has neither gradients nor optimizer state, and its backward is one matmul instead of two.
+The residual stream has a gradient from the first block on, as PEFT's enable_input_require_grads() has it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""The kinds of layers of a shape as named numbers, their places in the depth, and the matrices of each.
-
-Most shapes have one kind. Windows make no difference here: they change the pairs that scores are counted over, and the
-cache.
-"""
+"""The kinds of layers of a shape as named numbers, whatever their windows, and the matrices of each."""
 
 from __future__ import annotations
 
@@ -119,11 +115,8 @@ def ffn_layers(shape: TransformerShape) -> dict[FeedForward, Term]:
 
 
 def layer_matrices(shape: TransformerShape, kind: Kind) -> list[tuple[int, int, int]]:
-    """The matrices of one layer: (rows, columns, how many); experts each count.
-
-    Queries, keys and values are one matrix, and so are gate and up, as in `lm`; transformers has them apart, but for
-    the gate and up of an expert.
-    """
+    """The matrices of one layer: (rows, columns, how many); experts each count. Queries, keys and values are one matrix
+    in `lm`, and so are gate and up; transformers has them apart, but for the gate and up of an expert."""
     d, e, f, ffn = shape.d_model, shape.head_width, kind.d_ff, kind.ffn
     gates = 2 if shape.gated else 1
     if shape.plain:

@@ -1,13 +1,10 @@
 """Devices: dense peaks by number format, memory and bandwidth, each with its maker's document.
 
-The table is devices.csv beside this file. Peaks are without sparsity, which doubles the figures of many datasheets, and
-for matmuls accumulated in fp32, which GeForce cards do at half the rate of fp16 accumulation. Memory is the
-datasheet's number in units of 10^9 bytes. Cards are built in GiB (an H100 of 80 GB has 85.5): the 7% between the two is
-what driver, context and communication buffers take, so plans may use all of the datasheet's number. A figure that could
-not be compared with such a document is left out, and code that needs it raises an error. Prices are left out because
-they change.
-
-A peak is reached by nobody: `matmul` is the best rate of bf16 matmuls that was measured and published.
+The table is devices.csv beside this file. Peaks are without sparsity, and for matmuls accumulated in fp32, which
+GeForce cards do at half the rate of fp16 accumulation. Memory is the datasheet's number in units of 10^9 bytes. Cards
+are built in GiB (an H100 of 80 GB has 85.5): the 7% between the two is what driver, context and communication buffers
+take, so plans may use all of the datasheet's number. A figure without such a document is left out, and code that needs
+it raises an error. A peak is reached by nobody: `matmul` is the best rate of bf16 matmuls that was published.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
 """Rates between devices, inside a node and between nodes, each figure with its maker's document.
 
-The table is devices.csv, beside the devices' own figures. Rates are of one device in one direction, in bytes a second:
-half of NVIDIA's NVLink figures, which add both directions up. The network is that of the maker's own server, one
-adapter a device. For a device whose server is not listed the caller gives both.
-
-Collectives do not reach these rates. `reached` is a measured one where somebody published it, and else 80% of the
-datasheet's, which is what ml-engineering (Bekman, 2026) finds usual. A collective also waits for each hop of its ring:
-the latencies are those that NCCL itself plans with (src/graph/tuning.cc, ring, simple protocol). A torus has no ring of
-all its devices, and its hops are left out.
+The table is devices.csv. Rates are of one device in one direction, half of NVIDIA's NVLink figures, which add both up.
+The network is that of the maker's own server, one adapter a device. Collectives do not reach these rates: `reached` is
+a measured one where somebody published it, and else 80% of the datasheet's, which ml-engineering (Bekman, 2026) finds
+usual. A collective also waits for each hop of its ring, with the latencies that NCCL plans with (src/graph/tuning.cc,
+ring, simple protocol). A torus has no ring of all its devices, and its hops are left out.
 """
 
 from __future__ import annotations
@@ -77,6 +74,7 @@ def _from_row(row: Mapping[str, str]) -> Interconnect:
     )
 
 
+ALONE = Interconnect(1, ByteRate(1.0), ByteRate(1.0), "a device alone sends nothing")
 INTERCONNECTS: dict[str, Interconnect] = {row["name"]: _from_row(row) for row in ROWS if row["node size"]}
 
 

@@ -1,9 +1,8 @@
 """Bytes that the forward pass saves for the backward, by component: what autograd keeps, each storage once.
 
-The order of operations is that of an ordinary PyTorch model, `lm` of this repository: one matrix for queries, keys and
-values, one for gate and up, queries and keys rotated together. What lm cannot build is in transformers_blocks.py.
-Parameters are not among what is counted.
-Components are lists of tensors, (how many, bytes of one), because an allocator rounds each tensor up by itself.
+The order of operations is that of `lm` of this repository: one matrix for queries, keys and values, one for gate and
+up. What lm cannot build is in transformers_blocks.py. Parameters are not among what is counted. Components are lists of
+tensors, (how many, bytes of one), because an allocator rounds each tensor up by itself.
 """
 
 from __future__ import annotations
@@ -94,18 +93,10 @@ class ForwardPass:
 def _only_counted_adapters(shape: TransformerShape, policy: Policy) -> None:
     """ValueError for adapters whose memory is not counted."""
     four_bits = policy.frozen_dtype == "nf4"
-    for name, chosen, counted in (
-        ("experts", next(iter(shape.ffns)).experts, (None,)),
-        ("precision", policy.precision, ("fp32", "bf16", "pure_bf16", *(("autocast",) if four_bits else ()))),
-        ("norm_kernel", policy.norm_kernel, ("fused", "composite")),
-        ("gate_kernel", policy.gate_kernel, ("composite",)),
-        ("attention_kernel", policy.attention_kernel, ("fused", "eager")),
-    ):
-        if chosen not in counted:
-            raise ValueError(
-                f"the memory of training adapters is not counted with {name} {chosen!r}: "
-                f"it is with {' and '.join(map(str, counted))}"
-            )
+    only = {"precision": ("fp32", "bf16", "pure_bf16", *(("autocast",) if four_bits else ()))}
+    transformers_blocks.only_with("the memory of training adapters", policy, {**transformers_blocks.COUNTED, **only})
+    if (experts := next(iter(shape.ffns)).experts) is not None:
+        raise ValueError(f"the memory of training adapters is not counted with experts {experts}: leave them out")
 
 
 def saved_activations(

@@ -1,11 +1,9 @@
-"""Bytes that an allocator adds to the tensors: PyTorch's caching one for CUDA, by the rules of
-c10/cuda/CUDACachingAllocator.cpp.
+"""Bytes that PyTorch's caching allocator for CUDA adds to the tensors, by the rules of c10's CUDACachingAllocator.cpp.
 
 Every tensor takes a block of a multiple of 512 bytes, and max_memory_allocated() counts blocks. Blocks are cut from
-segments: 2 MiB ones for tensors up to 1 MiB, 20 MiB ones up to 10 MiB, above that one of a multiple of 2 MiB for each.
-The rest of a large segment stays with its block unless it is more than 1 MiB. This is computed for tensors with a
-segment of their own; for tensors that share a segment it depends on the order of all allocations and is not predicted.
-With PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True nothing stays with any block.
+segments: 2 MiB ones for tensors up to 1 MiB, 20 MiB ones up to 10 MiB, above that one of a multiple of 2 MiB for each,
+whose rest stays with its block unless it is more than 1 MiB (with expandable_segments:True nothing does). What tensors
+in a shared segment waste depends on the order of all allocations and is not predicted.
 """
 
 from __future__ import annotations

@@ -69,12 +69,9 @@ def state_tensors(shape: TransformerShape, policy: Policy) -> list[tuple[int, in
 
 
 def step_temporaries(shape: TransformerShape, policy: Policy) -> list[tuple[int, Term]]:
-    """Tensors alive only inside the optimizer's step: (how many, bytes of one).
-
-    "fused" has none; "foreach" holds AdamW's denominator √v of every parameter at once, of SGD the decayed gradient;
-    "loop" the root and the denominator of the largest parameter, of SGD its decayed gradient. Muon goes one by one: of
-    its largest matrix the update in fp32, two bf16 copies, and two Gram matrices of its smaller side.
-    """
+    """Tensors alive only inside the optimizer's step: (how many, bytes of one). "foreach" has AdamW's denominator √v of
+    every parameter at once, of SGD the decayed gradient; "loop" the root and the denominator of the largest one. Muon
+    has, of its largest matrix, the update in fp32, two bf16 copies, and two Gram matrices of its smaller side."""
     if policy.optimizer == "muon":
         sides = max(matrices(shape), key=lambda size: 8 * size[0] * size[1] + 4 * size[0] ** 2)
         rows, columns = Symbol("matrix_rows", sides[0]), Symbol("matrix_columns", sides[1])

@@ -1,4 +1,4 @@
-"""Bytes of a training step on one device, phase by phase: forward, loss, backward, step; the highest phase is the peak.
+"""Bytes of a training step on one device in its phases, forward, loss, backward and step; the highest is the peak.
 
 Going backward, a block gives up what it saved and leaves the gradients of its weights: a straight line down the blocks,
 so that the highest point is at the last or at the first of them.
@@ -224,10 +224,8 @@ class Step:
         return Symbol("attention_params", attention), Symbol(f"{prefix}ffn_params", ffn)
 
     def gradients(self, finished: Term, newest: Term, blocks: int = 0) -> Gradients:
-        """Gradients of the finished parameters, and of the newest: a tensor of its own until it is added to others.
-
-        Under autocast the newest is that of the bf16 copy, and then a second one in fp32. blocks: how many are through.
-        """
+        """Gradients of the finished parameters (`blocks` blocks are through) and of the newest: a tensor of its own
+        until it is added to others. Under autocast that of the bf16 copy, and then a second one in fp32."""
         one = Term(0)
         if newest:
             one = newest * self.weight + newest * self.run.act if self.autocast else newest * self.weight
@@ -259,14 +257,10 @@ class Step:
             scaled = Gradients(nothing.finished + of_head, nothing.newest, [*nothing.tensors, (1, of_head)])
             chunks = temporary("chunks of logits", *self._chunks(), *self._head_sum())
             loss = [*after, *copies, temporary("hidden state", self.hidden), chunks]
+            backward = [*after, temporary("hidden gradient", self.hidden)]
             return [
                 Moment("loss", PhaseKind.FORWARD, nothing, loss),
-                Moment(
-                    "backward of the loss",
-                    PhaseKind.BACKWARD,
-                    scaled,
-                    [*after, temporary("hidden gradient", self.hidden)],
-                ),
+                Moment("backward of the loss", PhaseKind.BACKWARD, scaled, backward),
             ]
         logits = 1, run.tokens * n.vocab * run.act
         wide = 4 * (run.tokens * run.loss_vocab)  # the loss is computed in fp32
@@ -278,21 +272,17 @@ class Step:
             loss_gradients.append(temporary("logits, cached", logits))
         head_gradients = [*before, temporary("gradients of logits", logits), temporary("hidden gradient", self.hidden)]
         newest = self.gradients(none, none if self.frozen else self.embedding_matrix)
+        once = temporary("logits", logits)
         return [
-            Moment("forward", PhaseKind.FORWARD, nothing, [*before, *copies, temporary("logits", logits)]),
-            Moment(
-                "loss", PhaseKind.FORWARD, nothing, [*after, *copies, *shifted, temporary("logits", logits), in_fp32]
-            ),
+            Moment("forward", PhaseKind.FORWARD, nothing, [*before, *copies, once]),
+            Moment("loss", PhaseKind.FORWARD, nothing, [*after, *copies, *shifted, once, in_fp32]),
             Moment("backward of the loss", PhaseKind.BACKWARD, nothing, loss_gradients),
             Moment("backward of the head", PhaseKind.BACKWARD, newest, head_gradients),
         ]
 
     def _chunks(self) -> Tensors:
-        """Logits of one chunk; its softmax stands where they stood. In 16 bits the products go in and out beside it.
-
-        The fused kernel leaves logits as the product gives them. Beside them stand the product for the head's
-        gradient, which is summed in fp32, and, under autocast alone, the hidden states in bf16.
-        """
+        """Logits of one chunk; its softmax stands where they stood. In 16 bits the products go in and out beside it:
+        that for the head's gradient, summed in fp32, and, by a fused kernel under autocast alone, the hidden states."""
         run, n = self.run, self.n
         chunk = min(int(run.tokens), max(1, self.policy.logits_chunk_bytes // (4 * self.shape.vocab_rows)))
         rows = Symbol("chunk_rows", chunk)

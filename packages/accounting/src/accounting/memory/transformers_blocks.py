@@ -1,9 +1,8 @@
-"""Bytes saved by a block of transformers: a Llama, and what `lm` cannot build, such as latent attention, sinks, blocks
-whose attention and feed-forward layer are parallel, and norms behind these.
+"""Bytes saved by a block of transformers: a Llama, and what `lm` cannot build, such as latent attention and sinks.
 
-The order of operations is that of the models in transformers: a matrix each for queries, keys and values and for gate
-and up, experts whose gate and up are one, each expert's tokens gathered. Of Llama 4 tokens are gathered too, where
-transformers gives every token to every expert. Tables of rotations are as wide as heads, of which some rotate a part.
+The order of operations is that of transformers' models: a matrix each for queries, keys and values and for gate and up,
+experts whose gate and up are one, each expert's tokens gathered (also of Llama 4, where transformers gives every token
+to every expert). Tables of rotations are as wide as heads, of which some rotate a part.
 """
 
 from __future__ import annotations
@@ -16,25 +15,34 @@ from accounting.shape import NotCounted
 
 TYPE_CHECKING = False  # see units.py
 if TYPE_CHECKING:
+    from typing import Any
+
     from accounting.memory.activations import ForwardPass
+
+
+COUNTED: dict[str, tuple[Any, ...]] = {  # settings of a policy
+    "precision": ("fp32", "bf16", "pure_bf16"),
+    "norm_kernel": ("fused", "composite"),
+    "gate_kernel": ("composite",),
+    "attention_kernel": ("fused", "eager"),
+}
+
+
+def only_with(
+    quantity: str, settings: object, counted: dict[str, tuple[Any, ...]], mistake: type[ValueError] = ValueError
+) -> None:
+    """The mistake for a setting with which the quantity is not counted."""
+    for name, some in counted.items():
+        if (value := getattr(settings, name)) not in some:
+            words = " and ".join(map(str, some))
+            raise mistake(f"{quantity} is not counted with {name} {value!r}: it is with {words}")
 
 
 def only_counted(run: ForwardPass) -> None:
     """ValueError for a policy or a part of the shape with which such a block is not counted."""
-    for name, chosen, counted in (
-        ("precision", run.policy.precision, ("fp32", "bf16", "pure_bf16")),
-        ("norm_kernel", run.policy.norm_kernel, ("fused", "composite")),
-        ("gate_kernel", run.policy.gate_kernel, ("composite",)),
-        ("attention_kernel", run.policy.attention_kernel, ("fused", "eager")),
-        ("norm", run.shape.norm, ("rmsnorm", "layernorm")),
-        ("lora_rank", run.shape.lora_rank, (None,)),
-    ):
-        if chosen not in counted:
-            mistake = NotCounted if hasattr(run.shape, name) else ValueError
-            raise mistake(
-                f"the memory of training layers as transformers computes them is not counted with {name} {chosen!r}: "
-                f"it is with {' and '.join(map(str, counted))}"
-            )
+    layers = "the memory of training layers as transformers computes them"
+    only_with(layers, run.policy, COUNTED)
+    only_with(layers, run.shape, {"norm": ("rmsnorm", "layernorm"), "lora_rank": (None,)}, NotCounted)
     for kind in run.shape.matrix_kinds:
         if not _verified(kind) or (run.shape.norm == "layernorm" and run.shape.qk_norm):
             raise NotCounted(

@@ -1,7 +1,7 @@
 """The families of transformers: their settings, as a config.json names them, to shapes.
 
-A family that is not here is refused by name rather than guessed: a wrong guess would be a wrong budget. Each family is
-tested against transformers' model on the meta device (tests/test_budget_against_transformers.py).
+A family that is not here is refused by name rather than guessed. Each is tested against transformers' model on the meta
+device (tests/test_budget_against_transformers.py).
 """
 
 from __future__ import annotations
@@ -352,9 +352,8 @@ class _Settings:
     def kv_heads(self) -> int | None:
         if self.family in ("gpt2", "gptj", "opt", "bloom", "gpt_neox"):
             return None
-        if self.family == "gpt_bigcode":
-            return 1 if self.switch("multi_query") else None
-        if self.family == "falcon" and not self.switch("new_decoder_architecture"):
+        falcon = self.family == "falcon" and not self.switch("new_decoder_architecture")
+        if falcon or self.family == "gpt_bigcode":
             return 1 if self.switch("multi_query") else None
         return None if self.get("num_key_value_heads") is None else self.whole("num_key_value_heads")
 
@@ -398,10 +397,8 @@ class _Settings:
         family = self.family
         if family == "opt" and self.get("word_embed_proj_dim") not in (None, self.get("hidden_size")):
             raise ValueError("word_embed_proj_dim differs from hidden_size, and its cost is not known here")
-        if family in ("gpt2", "gpt_bigcode", "phi", "bloom", "opt"):
-            return {"bias": self.switch("enable_bias", True)}
-        if family in ("starcoder2", "falcon", "ernie4_5", "ernie4_5_moe"):
-            return {"bias": self.switch("bias" if family == "falcon" else "use_bias")}
+        if (name := tables()["bias named"].get(family)) is not None:
+            return {"bias": self.switch(name, name == "enable_bias")}
         if family == "stablelm":
             return {"qkv_bias": self.switch("use_qkv_bias")}
         attention = family not in having("no attention_bias") and self.switch("attention_bias")

@@ -1,7 +1,4 @@
-"""Shapes from files: a Hugging Face config.json, or the config.toml of an lm run.
-
-A family that is not known is refused by name rather than guessed: a wrong guess would be a wrong budget.
-"""
+"""Shapes from files: a Hugging Face config.json, or the config.toml of an lm run."""
 
 from __future__ import annotations
 
@@ -57,20 +54,21 @@ def _file(name: str) -> str:
 
 def from_huggingface(path: str) -> TransformerShape:
     """The shape that a config.json describes; ValueError for a family or a setting whose cost is not known here."""
-    return from_config(_contents(path))
+    return from_config(contents(path))
 
 
-def _contents(path: str) -> dict[str, Any]:
+def contents(path: str) -> dict[str, Any]:
+    """The settings in a config.json, of a multimodal model those beside its text model too."""
     with open(path, "rb") as file:
         return parsed(file.read(), path)
 
 
-def parsed(contents: bytes, name: str) -> dict[str, Any]:
+def parsed(data: bytes, name: str) -> dict[str, Any]:
     """The settings in the contents of a config.json; ValueError with its name for anything else."""
     import json
 
     try:
-        config = json.loads(contents)
+        config = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{name} is not JSON: {error}") from None
     if not isinstance(config, dict):
@@ -78,17 +76,12 @@ def parsed(contents: bytes, name: str) -> dict[str, Any]:
     return config
 
 
-def text_settings(folder: str) -> dict[str, Any]:
-    """The settings in the config.json of a folder, of a multimodal model those beside its text model too."""
-    return _contents(os.path.join(folder, "config.json"))
-
-
 def not_counted(name: str) -> list[str]:
     """Settings of a config.json whose parameters are not in the shape: towers, and layers for further tokens."""
     path = _file(name)
     if not name or name.lower() in SHAPES or path.endswith((".toml", ".gguf")):
         return []
-    config = _contents(path) if os.path.exists(path) else _hub_config(name)
+    config = contents(path) if os.path.exists(path) else _hub_config(name)
     towers = [key for key in config if key.startswith(("vision", "audio")) and key.endswith("_config") and config[key]]
     _, text = text_of(config)
     return towers + ["num_nextn_predict_layers"] * bool(text.get("num_nextn_predict_layers"))
@@ -106,10 +99,8 @@ def from_run(path: str) -> TransformerShape:
     if not isinstance(model, dict):
         raise ValueError(f"{path} has no [model] table: give the config.toml of an lm run")
     if "family" in model:
-        raise ValueError(
-            f"{path} is the run of a {model['family']!r}, which is counted from a config.json: give that of an export "
-            f"(lm export), or of the folder that the run began with"
-        )
+        words = f"{path} is the run of a {model['family']!r}, which is counted from a config.json"
+        raise ValueError(f"{words}: give that of an export (lm export), or of the folder that the run began with")
     names = {field.name for field in fields(TransformerShape)}
     others = [name for name in model if name not in names and name not in _FREE and not name.startswith("rope_")]
     if others:

@@ -26,38 +26,23 @@ def delta(key_heads: int, value_heads: int, key_dim: int, value_dim: int, kernel
     if not merged:
         matrices = [("query, key, value", None, mixed), ("gate", None, values)]
         matrices += [(name, None, heads) for name in ("decay", "strength")]
-    convolved = mixed * Symbol("kernel", kernel)
-    state = values * Symbol("key_dim", key_dim)
-    return Mixer(
-        "delta rule",
-        (*matrices, ("output", values, None)),
-        (convolved, heads, heads),
-        (width,),
-        state=state,
-        newest=convolved,
-        flops=6 * state,
-    )
+    convolved, state = mixed * Symbol("kernel", kernel), values * Symbol("key_dim", key_dim)
+    matrices.append(("output", values, None))
+    vectors = convolved, heads, heads
+    return Mixer("delta rule", tuple(matrices), vectors, (width,), state, newest=convolved, flops=6 * state)
 
 
 def kimi_delta(heads: int, width: int, kernel: int) -> Mixer:
     """Kimi Delta Attention (Kimi Team 2025): a delta rule whose decay and gate come from narrow latents."""
-    inner = Symbol("value_heads", heads) * Symbol("value_dim", width)
-    narrow = Symbol("value_dim", width)
-    latents: list[tuple[str, int | None, int | None]]
-    latents = [(f"{name} down", None, narrow) for name in ("decay", "gate")]
-    latents += [(f"{name} up", narrow, inner) for name in ("decay", "gate")]
-    own = [(name, None, inner) for name in ("query", "key", "value")]
-    convolved = 3 * inner * Symbol("kernel", kernel)
-    state = inner * narrow
-    return Mixer(
-        "delta rule",
-        (*own, *latents, ("strength", None, Symbol("value_heads", heads)), ("output", inner, None)),
-        (convolved, inner, Symbol("value_heads", heads)),
-        (narrow,),
-        state=state,
-        newest=convolved,
-        flops=6 * state,
-    )
+    each, narrow = Symbol("value_heads", heads), Symbol("value_dim", width)
+    inner = each * narrow
+    matrices: list[tuple[str, int | None, int | None]] = [(name, None, inner) for name in ("query", "key", "value")]
+    matrices += [(f"{name} down", None, narrow) for name in ("decay", "gate")]
+    matrices += [(f"{name} up", narrow, inner) for name in ("decay", "gate")]
+    matrices += [("strength", None, each), ("output", inner, None)]
+    convolved, state = 3 * inner * Symbol("kernel", kernel), inner * narrow
+    vectors = convolved, inner, each
+    return Mixer("delta rule", tuple(matrices), vectors, (narrow,), state, newest=convolved, flops=6 * state)
 
 
 def mamba2(*sizes: int, convolution_bias: bool, norm: bool) -> Mixer:
@@ -69,16 +54,11 @@ def mamba2(*sizes: int, convolution_bias: bool, norm: bool) -> Mixer:
     heads, width, state, groups, kernel = sizes
     inner, each = Symbol("state_heads", heads) * Symbol("state_width", width), Symbol("state_heads", heads)
     mixed = inner + 2 * (Symbol("groups", groups) * Symbol("state_dim", state))
-    d, of_state = Symbol("kernel", kernel), inner * Symbol("state_dim", state)
-    return Mixer(
-        "mamba state",
-        (("state in", None, inner + mixed + each), ("output", inner, None)),
-        (mixed * d, *([mixed] if convolution_bias else []), each, each, each),
-        (inner,) if norm else (),
-        state=of_state,
-        newest=mixed * d,
-        flops=4 * of_state,
-    )
+    convolved, of_state = mixed * Symbol("kernel", kernel), inner * Symbol("state_dim", state)
+    matrices = ("state in", None, inner + mixed + each), ("output", inner, None)
+    vectors = convolved, *([mixed] if convolution_bias else []), each, each, each
+    norms = (inner,) if norm else ()
+    return Mixer("mamba state", matrices, vectors, norms, of_state, newest=convolved, flops=4 * of_state)
 
 
 def mamba(inner: int, state: int, rank: int, kernel: int, *, convolution_bias: bool, norms: bool) -> Mixer:
@@ -88,20 +68,15 @@ def mamba(inner: int, state: int, rank: int, kernel: int, *, convolution_bias: b
     """
     channels, width, low = Symbol("channels", inner), Symbol("state_dim", state), Symbol("step_rank", rank)
     of_state, convolved = channels * width, channels * Symbol("kernel", kernel)
-    return Mixer(
-        "mamba state",
-        (
-            ("state in", None, 2 * channels),
-            ("step, key and query", channels, low + 2 * width),
-            ("step up", low, channels),
-            ("output", channels, None),
-        ),
-        (of_state, channels, channels, convolved, *([channels] if convolution_bias else [])),
-        (low, width, width) if norms else (),
-        state=of_state,
-        newest=convolved,
-        flops=4 * of_state,
+    matrices = (
+        ("state in", None, 2 * channels),
+        ("step, key and query", channels, low + 2 * width),
+        ("step up", low, channels),
+        ("output", channels, None),
     )
+    vectors = of_state, channels, channels, convolved, *([channels] if convolution_bias else [])
+    weights = (low, width, width) if norms else ()
+    return Mixer("mamba state", matrices, vectors, weights, of_state, newest=convolved, flops=4 * of_state)
 
 
 def short_convolution(width: int, kernel: int, *, bias: bool) -> Mixer:

@@ -1,8 +1,5 @@
-"""A page that computes: this package's formulas in JavaScript, and a form.
-
-formulas.js is translated from the Python of questions.py and all that it needs, by generate/page_formulas.py;
-runtime.js has Python's meaning. No formula is written twice.
-"""
+"""A page that computes: formulas.js is translated from questions.py and all that it needs (generate/page_formulas.py),
+runtime.js has Python's meaning. No formula is written twice."""
 
 from __future__ import annotations
 

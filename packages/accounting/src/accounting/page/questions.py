@@ -1,9 +1,8 @@
 """A question with its answer as plain data: what the page computes, translated from here.
 
-A question has a value for each key of CHOICES; the whole numbers "batch", "devices", "tensor", "pipeline",
-"micro_batches", "tokens" and "output"; a "price" of a device and hour; and, or None for each, a "config", the contents
-of a config.json in place of the model, a "context", of generation the positions of the prompt, and the "lora_rank" of
-adapters that are trained. Training is of one layout: data × tensor × pipeline devices.
+It has a value for each key of CHOICES; whole "batch", "devices", "tensor", "pipeline", "micro_batches", "tokens" and
+"output"; a "price" of a device and hour; and, or None, a "config", the contents of a config.json in place of the
+model, a "context", of generation that of the prompt, and a "lora_rank". Devices are data × tensor × pipeline.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from accounting.cluster.memory import fullest
 from accounting.counting.flops import decode_flops, prefill_flops, training_flops
 from accounting.counting.parameters import parameters
 from accounting.hardware.devices import DEVICES, Device
-from accounting.hardware.interconnect import INTERCONNECTS, Interconnect
+from accounting.hardware.interconnect import ALONE, INTERCONNECTS
 from accounting.memory.inference import BITS, FORMATS
 from accounting.memory.training import training_memory
 from accounting.models.families import from_config
@@ -39,9 +38,8 @@ from accounting.planning.inference import (
 from accounting.planning.step_time import step_time
 from accounting.policy import SETTINGS, Policy
 from accounting.shape import TransformerShape
-from accounting.units import ByteRate, Seconds, human
+from accounting.units import Seconds, human
 
-ALONE = Interconnect(1, ByteRate(1.0), ByteRate(1.0), "a device alone sends nothing")
 UNBOUNDED = 1 << 39  # positions or sequences: a window, or no cache, ends what they take
 OF_POLICY = (
     *("precision", "optimizer", "activation_checkpointing", "attention_kernel", "loss", "gradient_dtype"),

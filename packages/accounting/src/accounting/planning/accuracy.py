@@ -1,8 +1,7 @@
-"""The range of a predicted time: what the published training runs most like it took of theirs.
+"""The range of a predicted time: the least and the greatest part of theirs that the published runs most like it took.
 
-runs.csv and accuracy.csv are written by benchmarks/published_runs.py. The range is that of conformal prediction: if a
-run is like its NEAREST published runs, nine in ten such runs lie between the shortest and the longest of them
-(Vovk et al. 2005).
+runs.csv and accuracy.csv are written by benchmarks/published_runs.py. As in conformal prediction (Vovk et al. 2005),
+nine in ten runs like their NEAREST published runs lie between the shortest and the longest of them.
 """
 
 from __future__ import annotations

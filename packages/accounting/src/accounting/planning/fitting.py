@@ -1,8 +1,7 @@
 """The largest sizes that fit: exact inverses by bisection, where the answer fits and the answer plus one does not.
 
-All of it rests on memory being monotone in every size, which the tests check; 8-bit moments alone are not where a
-tensor reaches 4,096 elements and its own shrink. With a layout of several devices device_bytes are those of each, and
-batches are micro-batches of a replica.
+Memory is monotone in every size, but for 8-bit moments where a tensor reaches 4,096 elements and its own shrink. With a
+layout, device_bytes are those of each device, and batches are micro-batches of a replica.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Generation by a roofline: seconds of reading a prompt and of each new token, what fits, and what it costs.
 
-A roofline is a lower bound: arithmetic and memory traffic overlap perfectly, and the slower of the two decides
-(Williams et al. 2009). Over several devices every layer is shared (tensor parallelism), and what they send each other
-is counted in bytes, not in seconds.
+It is a lower bound: arithmetic and memory traffic overlap perfectly, the slower decides (Williams et al. 2009). Several
+devices share every layer (tensor parallelism); what they send each other is counted in bytes, not in seconds.
 """
 
 from __future__ import annotations
@@ -345,12 +344,6 @@ def _shares(shape: TransformerShape, devices: int) -> set[TransformerShape]:
     return {shard(shape, layout, place) for place in places(layout)} if devices > 1 else {shape}
 
 
-def arithmetic_dtype(device: Device, weights: str) -> str:
-    """The format that is multiplied: quantised weights and fp32 without a rate of its own are in 16 bits."""
-    formats = (weights,) if weights in ("fp32", "fp16", "fp8") else ("bf16", "fp16", "fp32")
-    return next((one for one in (*formats, "fp32", "bf16", "fp16") if one in device.peaks), formats[0])
-
-
 def _roofline(
     shape: TransformerShape, device: Device, storage: Storage, context: int | None, batch_size: int, *, prefill: bool
 ) -> Roofline:
@@ -358,7 +351,10 @@ def _roofline(
     instance("device", device, Device, "DEVICES")
     length = shape.sequence(context)
     tokens = positive("batch_size", batch_size) * (length if prefill else 1)
-    peak, bandwidth = device.peak(arithmetic_dtype(device, storage.weights)), device.known_bandwidth
+    # quantised weights, and fp32 without a rate of its own, are multiplied in 16 bits
+    formats = (storage.weights,) if storage.weights in ("fp32", "fp16", "fp8") else ("bf16", "fp16", "fp32")
+    dtype = next((one for one in (*formats, "fp32", "bf16", "fp16") if one in device.peaks), formats[0])
+    peak, bandwidth = device.peak(dtype), device.known_bandwidth
 
     def of(mine: TransformerShape) -> tuple[FLOPs, Bytes]:
         flops = prefill_flops(mine, length, batch_size) if prefill else decode_flops(mine, length, batch_size)

@@ -1,11 +1,10 @@
 """plan(): the layouts of a cluster that a training run fits on, fastest first.
 
 Candidates are all products of tensor, context, pipeline and data-parallel devices that fill the cluster, with every
-micro-batch size and activation checkpointing, and for a mixture of experts with every number of devices that share the
-experts. step_time times them; then, from the fastest on, their memory is compared with a device's until enough fit.
-Tensor parallelism stays inside a node; sequences are shared in parts of at least 4,096 positions. ZeRO-2 and
-ZeRO-3 go without pipeline stages, whose micro-batches would have every gradient reduced and every parameter gathered
-again; with stages the optimizer is sharded (ZeRO-1).
+micro-batch size, activation checkpointing and number of devices that share experts. step_time times them; then, from
+the fastest on, their memory is compared with a device's until enough fit. Tensor parallelism stays inside a node;
+sequences are shared in parts of at least 4,096 positions. With pipeline stages the optimizer alone is sharded (ZeRO-1):
+ZeRO-2 and ZeRO-3 would reduce every gradient, or gather every parameter, in each micro-batch.
 """
 
 from __future__ import annotations

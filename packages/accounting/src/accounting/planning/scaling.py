@@ -1,8 +1,7 @@
 """Compute-optimal size by a named scaling law: how many parameters and tokens a budget of FLOPs is best spent on.
 
 The laws disagree by a factor of ten, and so every answer carries its law's name and says when it lies outside the runs
-that the law was fitted to. All spend compute C = 6·N·D; Kaplan's N leaves the embeddings out, the others' includes
-them.
+behind it. All spend compute C = 6·N·D; Kaplan's N leaves the embeddings out, the others' includes them.
 """
 
 from __future__ import annotations

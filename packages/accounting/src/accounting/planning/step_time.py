@@ -4,18 +4,14 @@
          + exposed data-parallel traffic + the optimizer
     one micro-batch = matmuls + elementwise work + tensor-, context- and expert-parallel traffic
 
-A device's best measured matmul, which the matmuls of a model reach, measured collectives and NCCL's latencies are
-given; the other constants are fitted, the same ones for every device: matmuls inside attention reach a part of that
-rate that depends on the kernel; elementwise work (norms, activations, the softmax of an unfused kernel, residual sums)
-reads and writes every saved tensor PASSES times at the memory's bandwidth, and 40% more often with full activation
-checkpointing; HIDDEN of data-parallel traffic runs beside the passes that can hide it; matmuls of blocks in fp8 take
-the FP8-th part of their time in bf16. Traffic of tensor and context parallelism is waited for. Schedules are 1F1B
-(Narayanan et al. 2021, arXiv:2104.04473). Fit, held-out runs and errors: docs/design/cluster-plans.md.
-
-Mixtures of experts differ: matmuls grouped by expert are slower, the more so the narrower an expert and the faster the
-device is, since each of them takes a time that does not shrink with its size (EXPERT_WIDTH); tensors inside
-feed-forward layers are read and written EXPERT_PASSES times; HIDDEN of the traffic of tokens to their experts runs
-beside the computation, and the kernels that send tokens also gather them.
+A device's best measured matmul, measured collectives and NCCL's latencies are given; the constants below are fitted,
+the same for every device. Matmuls inside attention reach a part of the best matmul's rate that depends on the kernel;
+elementwise work reads and writes every saved tensor PASSES times at the memory's bandwidth, 40% more often with full
+activation checkpointing; HIDDEN of data- and expert-parallel traffic runs beside the passes that can hide it, that of
+tensor and context parallelism is waited for; matmuls of blocks in fp8 take the FP8-th part of their time in bf16.
+Schedules are 1F1B (Narayanan et al. 2021, arXiv:2104.04473). Matmuls grouped by expert are slower, the more so the
+narrower an expert and the faster the device (EXPERT_WIDTH), and tensors inside such layers are read and written
+EXPERT_PASSES times. Fit, held-out runs and errors: docs/design/cluster-plans.md.
 """
 
 from __future__ import annotations
@@ -67,6 +63,8 @@ class StepTime:
         bubble: idle while the pipeline fills and empties, its own traffic included.
         data: exposed traffic of gradients and parameters.
         optimizer: reading and writing parameters, gradients and optimizer state.
+        attention: part of `matmul` inside attention, queries · keys and weights · values.
+        hidden: traffic of data and expert parallelism that runs beside the computation, in no part of the step.
         link_bytes: sent inside the node.
         network_bytes: sent to other nodes.
     """
@@ -79,6 +77,8 @@ class StepTime:
     bubble: Seconds
     data: Seconds
     optimizer: Seconds
+    attention: Seconds
+    hidden: Seconds
     link_bytes: Bytes
     network_bytes: Bytes
 
@@ -132,7 +132,8 @@ def step_time(
         efficiency = matmul_efficiency(device)
     if isinstance(efficiency, bool) or not 0 < efficiency <= 1:
         raise ValueError(f"expected efficiency above 0 and at most 1, got {efficiency!r}")
-    positive("virtual_stages", virtual_stages)
+    if positive("virtual_stages", virtual_stages) > 1 and layout.pipeline == 1:
+        raise ValueError(f"virtual_stages {virtual_stages} are of a pipeline, and here is one stage: leave it out")
     kernel = choose("kernel", attention_kernel(device) if kernel is None else kernel, KERNELS)
     if policy.offload != "none":
         raise ValueError("the time of offloaded steps is not predicted: no such run is in the table")
@@ -147,13 +148,15 @@ def step_time(
     passes = layout.micro_batches
     # two thirds of a pass is its backward; ZeRO-2 sends in every backward, ZeRO-3 in every pass
     window = _micro_batch(stage) * {2: passes * 2 / 3, 3: passes}.get(layout.zero, 2 / 3)
-    data = float(stage.data)
+    data, beside = float(stage.data), HIDDEN * min(float(stage.data), window)
     of_passes: dict[str, Any] = {name: Seconds(float(stage.parts[name]) * passes) for name in OF_A_MICRO_BATCH}
     return replace(
         stage,
         **of_passes,
         bubble=Seconds((_micro_batch(stage) + float(stage.bubble)) * idle),
-        data=Seconds(data - HIDDEN * min(data, window)),
+        data=Seconds(data - beside),
+        attention=Seconds(float(stage.attention) * passes),
+        hidden=Seconds(float(stage.hidden) * passes + beside),
     )
 
 
@@ -190,7 +193,8 @@ def _stage_time(
     peak = float(device.peak("fp32" if policy.precision == "fp32" else "bf16"))
     # in attention, forward and backward; every kind of checkpointing computes it once more
     scores = flops["scores"] * (3 if policy.activation_checkpointing == "none" else 4)
-    slowed = scores * (1 / (FLASH2 if kernel == "flash2" else FLASH3) - 1)
+    flash = FLASH2 if kernel == "flash2" else FLASH3
+    slowed = scores * (1 / flash - 1)
     if fp8:
         slowed -= (both + recomputed - scores - 3 * head) * (1 - 1 / FP8)
     if shape.most_experts > 1:
@@ -245,15 +249,18 @@ def _stage_time(
     memory = elementwise + weights
     memory_time = memory / float(device.known_bandwidth)
     expert = seconds[Joins.EXPERT] / micro_batches
+    beside = HIDDEN * min(expert, matmul + memory_time)
     return StepTime(
         matmul=Seconds(matmul),
         memory=Seconds(memory_time),
         tensor=Seconds(seconds[Joins.TENSOR] / micro_batches),
         context=Seconds(seconds[Joins.CONTEXT] / micro_batches),
-        expert=Seconds(expert - HIDDEN * min(expert, matmul + memory_time)),
+        expert=Seconds(expert - beside),
         bubble=Seconds(seconds[Joins.PIPELINE] / micro_batches),
         data=Seconds(seconds[Joins.DATA]),
         optimizer=Seconds(_optimizer_bytes(shape, layout, place, policy) / float(device.known_bandwidth)),
+        attention=Seconds(scores / flash / (peak * efficiency)),
+        hidden=Seconds(beside),
         link_bytes=Bytes(link_bytes),
         network_bytes=Bytes(network_bytes),
     )
