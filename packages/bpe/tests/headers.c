@@ -327,17 +327,18 @@ static void test_cache(long lookups) {
         for (size_t i = 0; i < BATCH;) {
             uint32_t *to = ids;
             size_t first = i, at = 0;
-            uint64_t place;
+            uint64_t offset;
             i = cache_take(&shared_table, text, &batch, i, BATCH, &to, ids + sizeof ids / sizeof *ids);
             for (; first < i; first++, hits++)
                 for (size_t n = 0; n < words[numbers[first]].count; n++, at++)
                     if (ids[at] != words[numbers[first]].ids[n]) check(0, "cache_take", numbers[first]);
             if (i == BATCH) break;
             const int word = numbers[i++];
-            const size_t count = cache_find(&shared_table, word_key(word), ids, &place);
+            const size_t count = cache_find(&shared_table, word_key(word), ids, &offset);
             const size_t bytes = words[word].size > PACKED ? words[word].size : 0;
             if (!count) continue;
-            if (place != NO_PLACE && !cache_copy(&shared_table, place, count, words[word].text, bytes, ids)) continue;
+            if (offset != NO_OFFSET && !cache_copy(&shared_table, offset, count, words[word].text, bytes, ids))
+                continue;
             check(count == words[word].count && !memcmp(ids, words[word].ids, count * sizeof *ids), "cache_find", word);
             hits++;
         }

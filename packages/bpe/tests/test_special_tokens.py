@@ -13,7 +13,7 @@ TEXT = st.text(alphabet="ab< ", max_size=60).map(str.encode)
 
 @given(names=NAMES, text=TEXT)
 def test_splits_as_the_reference(names: list[str], text: bytes) -> None:
-    actual = SpecialTokens(names).split(text)
+    actual = SpecialTokens(names).partition(text)
     assert [(piece, index >= 0) for piece, index in actual] == reference.split_special(text, names)
     assert all(names[index].encode() == piece for piece, index in actual if index >= 0)
 
@@ -26,8 +26,8 @@ def test_search_finds_the_first(names: list[str], text: bytes) -> None:
 
 def test_overlapping_and_nested() -> None:
     special = SpecialTokens(["<a>", "<a><b>", "<b><c>"])
-    assert special.split(b"<a><b><c>") == [(b"<a><b>", 1), (b"<c>", -1)]
-    assert special.split(b"x<a") == [(b"x<a", -1)]
+    assert special.partition(b"<a><b><c>") == [(b"<a><b>", 1), (b"<c>", -1)]
+    assert special.partition(b"x<a") == [(b"x<a", -1)]
 
 
 def test_mistakes_are_named() -> None:

@@ -87,7 +87,7 @@ def test_a_special_token_spelled_as_a_byte_is_that_byte_too_as_in_tokenizers(
 ) -> None:
     tokenizers = pytest.importorskip("tokenizers", reason="the rule 'huggingface' is that of tokenizers")
     text = "a b a b a bcd bcd \u00e9 \u0120 bcd\n\nb \u00e9\n" * 3
-    documents = [piece.decode() for piece, index in SpecialTokens(special).split(text.encode()) if index < 0]
+    documents = [piece.decode() for piece, index in SpecialTokens(special).partition(text.encode()) if index < 0]
     peer = tokenizers.Tokenizer(tokenizers.models.BPE())
     peer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     peer.decoder = tokenizers.decoders.ByteLevel()

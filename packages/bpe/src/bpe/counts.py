@@ -11,7 +11,7 @@ from bpe.counting.count import count_source
 from bpe.counting.pretoken_counts import PretokenCounts
 from bpe.counting.records import add_sorted, items, number_of_records, pack_table, sorted_blocks, total_size
 from bpe.native.atomic_file import StrPath
-from bpe.native.checks import whole
+from bpe.native.checks import integer
 from bpe.native.parallel import available_cpus
 from bpe.native.progress import Progress, reporter
 from bpe.scanning.special_tokens import SpecialTokens
@@ -249,5 +249,5 @@ def checked_names(special_tokens: Iterable[str]) -> tuple[str, ...]:
 
 def checked_resources(num_threads: int | None, memory_limit: int | None) -> tuple[int, int | None]:
     """The threads and the memory that a call allows. ValueError for none."""
-    threads = available_cpus() if num_threads is None else whole("num_threads", num_threads)
-    return threads, None if memory_limit is None else whole("memory_limit", memory_limit)
+    threads = available_cpus() if num_threads is None else integer("num_threads", num_threads)
+    return threads, None if memory_limit is None else integer("memory_limit", memory_limit)

@@ -109,8 +109,8 @@ def load(
         (_, (_, gpt2_sha256)) = DOWNLOADS["gpt2"].files
         if pattern is None and _sha256(vocab) == gpt2_sha256:
             pattern = "gpt2"
-        split = None if pattern is None else patterns.resolve(pattern)
-        return Tokenizer._made(*reading.read_pair(vocab, merges, split, special_tokens))
+        split_pattern = None if pattern is None else patterns.resolve(pattern)
+        return Tokenizer._made(*reading.read_pair(vocab, merges, split_pattern, special_tokens))
     if re.match(rb"[A-Za-z0-9+/]+={0,2} \d+\r?\n", start):
         return _tiktoken(path, config, pattern, special_tokens)
     if holds_its_own:

@@ -109,14 +109,14 @@ class Pattern(NamedTuple):
     steps: str = ""
 
     @property
-    def whole(self) -> bool:
+    def is_none(self) -> bool:
         """True if the text is not split."""
         return not self.expressions and not self.steps
 
     @property
     def argument(self) -> SplitPattern:
         """The argument that resolves to this pattern: its name, its expressions, None, or the pattern itself."""
-        if self.name or self.whole:
+        if self.name or self.is_none:
             return self.name
         if self.steps or self.language == "oniguruma":
             return self
@@ -209,8 +209,8 @@ def slow_warning(pattern: Pattern) -> str:
 def _obstacle(pattern: Pattern) -> str:
     most = f"more than {scanner.MOST_IN_SEQUENCE} expressions in sequence are not compiled"
     if pattern.steps:
-        levels = expressions.steps.levels(tuple(json.loads(pattern.steps)))
-        return most if levels and len(levels) > scanner.MOST_IN_SEQUENCE else "its steps do more than isolate matches"
+        stages = expressions.steps.stages(tuple(json.loads(pattern.steps)))
+        return most if stages and len(stages) > scanner.MOST_IN_SEQUENCE else "its steps do more than isolate matches"
     for expression in pattern.expressions:
         try:
             automaton = _automaton_of(expression, "fancy-regex" if pattern.language == "regex" else pattern.language)
@@ -290,21 +290,21 @@ def scanner_of(pattern: Pattern) -> int:
     """Return the number of a pattern's compiled scanner, made if need be, or -1 where only `regex` serves."""
     if pattern.name is not None:
         return scanner.SCANNED.get(pattern.name, -1)
-    return scanner.SCANNED[None] if pattern.whole else _scanner_of_automata(pattern)
+    return scanner.SCANNED[None] if pattern.is_none else _scanner_of_automata(pattern)
 
 
 @made_once
 def _scanner_of_automata(pattern: Pattern) -> int:
     automata = []
     if pattern.steps:
-        levels = expressions.steps.levels(tuple(json.loads(pattern.steps)))
-        if levels is None:
+        stages = expressions.steps.stages(tuple(json.loads(pattern.steps)))
+        if stages is None:
             return -1
-        for level in levels:
-            compiled = expressions.automaton.compile_tree(level.tree)
-            if isinstance(compiled, str) or (level.drops and expressions.automaton.leaves_gaps(compiled)):
+        for stage in stages:
+            compiled = expressions.automaton.compile_tree(stage.tree)
+            if isinstance(compiled, str) or (stage.drops and expressions.automaton.leaves_gaps(compiled)):
                 return -1
-            automata.append((compiled, level.in_bytes))
+            automata.append((compiled, stage.in_bytes))
     elif pattern.language == "regex":
         return -1
     else:
@@ -363,12 +363,12 @@ def split(text: bytes, pattern: Pattern) -> list[bytes]:
 
 def _split_as_compiled(text: bytes, pattern: Pattern) -> list[bytes]:
     """As split(), in an alias of the text whose characters `regex` classes as the compiled scanners do."""
-    whole = text.decode("utf-8", "surrogateescape")
-    pieces = [whole.translate(_stand_ins())] if whole else []
+    characters = text.decode("utf-8", "surrogateescape")
+    pieces = [characters.translate(_stand_ins())] if characters else []
     for expression in pattern.expressions:
         pieces = [part for piece in pieces for part in _isolate(piece, expression, "regex")]
     ends = list(itertools.accumulate(map(len, pieces), initial=0))
-    return [whole[begin:end].encode("utf-8", "surrogateescape") for begin, end in itertools.pairwise(ends)]
+    return [characters[begin:end].encode("utf-8", "surrogateescape") for begin, end in itertools.pairwise(ends)]
 
 
 @functools.cache

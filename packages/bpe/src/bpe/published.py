@@ -236,8 +236,8 @@ def _download(url: str, sha256: str, cached: Path | None) -> bytes:
         reason = getattr(error, "reason", None) or error
         if isinstance(error, HTTPError):
             error.close()  # it is an open response too
-        place, remedy = (f", and {cached} does not hold it", ", or put the file there") if cached else ("", "")
-        message = f"{url} could not be downloaded ({reason}){place}: connect to the network{remedy}"
+        note, remedy = (f", and {cached} does not hold it", ", or put the file there") if cached else ("", "")
+        message = f"{url} could not be downloaded ({reason}){note}: connect to the network{remedy}"
         raise ConnectionError(message) from None
     if (digest := hashlib.sha256(data).hexdigest()) != sha256:
         wrong = f"the download has SHA-256 {digest} and not {sha256}"

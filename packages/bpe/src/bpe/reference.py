@@ -27,7 +27,7 @@ def pretokenize(text: bytes, pattern: patterns.SplitPattern) -> list[bytes]:
 def split_special(text: bytes, special_tokens: Iterable[str | bytes]) -> list[tuple[bytes, bool]]:
     """Text cut at its special tokens: (piece, whether it is special); empty ordinary pieces are left out.
 
-    From left to right; where several special tokens begin at one place, the longest is taken.
+    From left to right; where several special tokens begin at one position, the longest is taken.
     """
     longest_first = sorted({_as_bytes(token) for token in special_tokens}, key=len, reverse=True)
     pieces = []
@@ -73,9 +73,9 @@ def train(
 ) -> tuple[dict[int, bytes], list[Pair]]:
     """(vocab, merges): merge the commonest pair of neighbours, count again, and so on up to vocab_size tokens.
 
-    A pair counts once for every place it stands, overlapping places too ("aaa" holds "a","a" twice), times the count
-    of its pretoken. Merging goes from left to right ("aaa" becomes "aa","a"). Training stops early when no pair left
-    counts min_count (never below 1). A merge whose bytes are a token already gives that token, and vocab does not
+    A pair counts once for every position it stands at, overlapping ones too ("aaa" holds "a","a" twice), times the
+    count of its pretoken. Merging goes from left to right ("aaa" becomes "aa","a"). Training stops early when no pair
+    left counts min_count (never below 1). A merge whose bytes are a token already gives that token, and vocab does not
     grow.
 
     tie_break decides among pairs of equal count, and how ids are given:
@@ -233,7 +233,7 @@ def encode_pretoken_by_merges(
 ) -> list[int]:
     """The ids of a pretoken under an explicit merge list, as tokenizers and GPT-2's own encoder have it.
 
-    merges: the rank of each pair, {pair: place in the merge list}. Starting from single bytes, the neighbours of
+    merges: the rank of each pair, {pair: index in the merge list}. Starting from single bytes, the neighbours of
     lowest rank are merged, the leftmost first, one at a time, until no neighbours are in the list. With ignore_merges
     (tokenizers' ignore_merges) a pretoken that is itself a token is that token, whatever the merges say. Raises
     KeyError for a byte that is not in ids.
@@ -242,15 +242,15 @@ def encode_pretoken_by_merges(
         return [ids[pretoken]]
     parts = [bytes([byte]) for byte in pretoken]
     while True:
-        ranked = [(merges[pair], place) for place, pair in enumerate(pairwise(parts)) if pair in merges]
+        ranked = [(merges[pair], index) for index, pair in enumerate(pairwise(parts)) if pair in merges]
         if not ranked:
             return [ids[part] for part in parts]
-        _, place = min(ranked)
-        parts[place : place + 2] = [parts[place] + parts[place + 1]]
+        _, index = min(ranked)
+        parts[index : index + 2] = [parts[index] + parts[index + 1]]
 
 
 def encode_pretoken_by_ranks(pretoken: bytes, ranks: Mapping[bytes, int], *, ignore_merges: bool = True) -> list[int]:
-    """The ids of a pretoken where a token's rank is both its id and its place in the order of merging, as in tiktoken.
+    """The ids of a pretoken where a token's rank is both its id and its index in the order of merging, as in tiktoken.
 
     Starting from single bytes, the neighbours which joined are the token of lowest rank are merged, the leftmost first,
     one at a time, until no neighbours joined are a token. With ignore_merges (as in tiktoken) a pretoken that is itself
@@ -261,15 +261,15 @@ def encode_pretoken_by_ranks(pretoken: bytes, ranks: Mapping[bytes, int], *, ign
     parts = [bytes([byte]) for byte in pretoken]
     while True:
         tokens = [left + right for left, right in pairwise(parts)]
-        ranked = [(ranks[token], place) for place, token in enumerate(tokens) if token in ranks]
+        ranked = [(ranks[token], index) for index, token in enumerate(tokens) if token in ranks]
         if not ranked:
             return [ranks[part] for part in parts]
-        _, place = min(ranked)
-        parts[place : place + 2] = [parts[place] + parts[place + 1]]
+        _, index = min(ranked)
+        parts[index : index + 2] = [parts[index] + parts[index + 1]]
 
 
 def rank_merges(merges: Sequence[Pair]) -> dict[Pair, int]:
-    """{pair: its place in the merge list}, as encode_pretoken_by_merges wants it."""
+    """{pair: its index in the merge list}, as encode_pretoken_by_merges wants it."""
     return {pair: rank for rank, pair in enumerate(merges)}
 
 

@@ -30,7 +30,7 @@ from bpe.formats.vocabulary import (
     vocabulary_of_ranks,
 )
 from bpe.native.atomic_file import StrPath
-from bpe.native.checks import whole
+from bpe.native.checks import integer
 from bpe.native.lazy_imports import import_lock
 from bpe.native.lazy_imports import numpy as np
 from bpe.native.once import made_once_property
@@ -110,7 +110,7 @@ class Tokenizer(EncodeMethods):
         tables: Callable[[bool], Tables] | None = None,
     ) -> None:
         """Become the encoding of these data. tables: reads the encoder's tables, whose ids were checked."""
-        cache_bytes = whole("cache_bytes", cache_bytes, 0)
+        cache_bytes = integer("cache_bytes", cache_bytes, 0)
         if tables is None:
             formats.check_ids(data.vocab)
         self._data, self._cache_bytes = data, cache_bytes
@@ -197,8 +197,8 @@ class Tokenizer(EncodeMethods):
         Raises:
             ValueError: a file is damaged; the message names its line. FileNotFoundError: one is missing.
         """
-        split = patterns.resolve(pattern)
-        return cls._made(*formats.reading.read_pair(vocab_json, merges_txt, split, special_tokens, alone=True))
+        split_pattern = patterns.resolve(pattern)
+        return cls._made(*formats.reading.read_pair(vocab_json, merges_txt, split_pattern, special_tokens, alone=True))
 
     @classmethod
     def from_huggingface(cls, tokenizer_json: StrPath) -> Self:
@@ -432,8 +432,8 @@ class Tokenizer(EncodeMethods):
 
         Returns:
             The ids, and for each a number of characters of a str, or of bytes. A token that begins inside a character
-            has the place of that character. Where the tokenizer changes the text first (a normalizer, a space in
-            front), it has the place of the character that it comes from, as in tokenizers.
+            has the position of that character. Where the tokenizer changes the text first (a normalizer, a space in
+            front), it has the position of the character that it comes from, as in tokenizers.
 
         Raises:
             ValueError: the text holds a disallowed special token.
@@ -716,8 +716,8 @@ class Tokenizer(EncodeMethods):
     ) -> Iterator[int]:
         """The ids of the chunks joined, as they become certain: the same wherever the text is cut.
 
-        The text after the last place that surely ends a pretoken, which a later chunk could still change, is held back:
-        where the pattern sets a pretoken no bound, as for letters without end, until it ends.
+        The text after the last position that surely ends a pretoken, which a later chunk could still change, is held
+        back: where the pattern sets a pretoken no bound, as for letters without end, until it ends.
 
         Args:
             chunks: the text, in str or bytes of any length.
@@ -741,7 +741,7 @@ class Tokenizer(EncodeMethods):
 
         After each append() the ids equal encode() of the whole text. The tail is what encode_iterable() holds back,
         mostly a word or two. All is encoded again without a split pattern, in a pretoken without end, and where the
-        tokenizer's normalizer or its added tokens (lstrip, rstrip, single_word) may look at any place.
+        tokenizer's normalizer or its added tokens (lstrip, rstrip, single_word) may look at any position.
 
         Args:
             allowed_special, disallowed_special: as encode() takes them.
@@ -885,7 +885,7 @@ class Tokenizer(EncodeMethods):
             ['low lowe', ' lower', 'r lowe', ' lowest']
         """
         rules = self._text_encoder.policy.rules(allowed_special, disallowed_special)
-        return encoding.budgets.split(self._text_encoder, self._decoder, text, rules, tokens, overlap)
+        return encoding.budgets.cut(self._text_encoder, self._decoder, text, rules, tokens, overlap)
 
     # Ids to text
 

@@ -19,7 +19,7 @@ from bpe.merging.conventions import CONVENTIONS, Convention, TieBreak
 from bpe.merging.learn import Rule, learn
 from bpe.merging.superbpe import NO_BOUND, SuperBPE, Superwords, settings_of
 from bpe.native.atomic_file import StrPath
-from bpe.native.checks import whole
+from bpe.native.checks import integer
 from bpe.native.progress import Progress, reporter
 from bpe.native.warn import warn_caller
 from bpe.scanning.special_tokens import SpecialTokens
@@ -168,7 +168,7 @@ def train_sentencepiece(
     settings: dict[str, Any] = {
         "add_prefix_space": bool(add_prefix_space),
         "split_at_spaces": bool(split_at_spaces),
-        "limit": None if limit_alphabet is None else whole("limit_alphabet", limit_alphabet),
+        "limit": None if limit_alphabet is None else integer("limit_alphabet", limit_alphabet),
     }
     counted = patterns.resolve(formats.sentencepiece.counted_by(split_at_spaces, split_lines), "fancy-regex")
     corpus = Corpus(source, counted, names, *checked_resources(num_threads, memory_limit))
@@ -429,13 +429,13 @@ def _checked_rule(tie_break: str, min_count: int, max_token_bytes: int | None) -
     if tie_break not in CONVENTIONS:
         raise ValueError(f"expected tie_break to be one of {', '.join(CONVENTIONS)}, got {tie_break!r}")
     convention = CONVENTIONS[tie_break]
-    longest = None if max_token_bytes is None else whole("max_token_bytes", max_token_bytes)
-    return convention, Rule(convention.by_bytes, whole("min_count", min_count), convention.longest_merge(longest))
+    longest = None if max_token_bytes is None else integer("max_token_bytes", max_token_bytes)
+    return convention, Rule(convention.by_bytes, integer("min_count", min_count), convention.longest_merge(longest))
 
 
 def _missing(vocab_size: int, there: int, what: str = "256 bytes and the special tokens are {} already") -> int:
     """Number of tokens that a vocabulary lacks when it has these. ValueError for a vocabulary that is too small."""
-    if whole("vocab_size", vocab_size) < there:
+    if integer("vocab_size", vocab_size) < there:
         raise ValueError(f"vocab_size is {vocab_size}, but {what.format(there)}; ask for at least that")
     if vocab_size >= 1 << 31:
         raise ValueError(f"vocab_size is {vocab_size:,}, and ids go up to {(1 << 31) - 1:,}")

@@ -96,9 +96,9 @@ def encode(
             cut = list(parts_of(entry, size, can_cut=recipe.can_cut)) if entry.size > share else []
             parts = [Task(part, part_of, (part, reference)) for part in cut if len(cut) > 1]
             yield from parts  # which are handed out after this, so that their results have references
-            place, results = remote.inside(folder, manifest.files[number].output), [part.result for part in parts]
+            target, results = remote.inside(folder, manifest.files[number].output), [part.result for part in parts]
             part = Part(entry, 0, None, 0 if parts else entry.size)
-            yield Task(part, whole_of, (number, entry, place, results, reference))
+            yield Task(part, whole_of, (number, entry, target, results, reference))
 
     if left:
         with connected(address, num_threads) as ray, reporter(progress) as report:

@@ -55,11 +55,11 @@ def parts_of(entry: Input, part_size: int, *, can_cut: bool) -> Iterator[Part]:
     """Yield the parts of a file, of about `part_size` bytes each. can_cut: a text can be cut at all."""
     file, size = entry.file, entry.size
     if isinstance(file, sources.Parquet):
-        places = list(accumulate(sources.row_group_sizes(file), initial=0))  # bytes before each row group
+        offsets = list(accumulate(sources.row_group_sizes(file), initial=0))  # bytes before each row group
         begin = 0
-        for end in range(1, len(places)):
-            if places[end] - places[begin] >= part_size or end == len(places) - 1:
-                first, last = (size * places[at] // max(1, places[-1]) for at in (begin, end))
+        for end in range(1, len(offsets)):
+            if offsets[end] - offsets[begin] >= part_size or end == len(offsets) - 1:
+                first, last = (size * offsets[at] // max(1, offsets[-1]) for at in (begin, end))
                 yield Part(entry, begin, end, last - first)
                 begin = end
     elif not can_cut or size <= part_size or compressed.kind_of(file.path) is not None:
@@ -72,8 +72,8 @@ def parts_of(entry: Input, part_size: int, *, can_cut: bool) -> Iterator[Part]:
 def source_of(part: Part, cut: Callable[[Any, int], int], margin: int) -> tuple[sources.Source, bool]:
     """Return the texts of a part, as a source, and True if it is one text that goes on in the next part.
 
-    cut(text, at) is the first place from `at` on where a text may be cut, final if it is `margin` bytes from the end of
-    what was read.
+    cut(text, at) is the first position from `at` on where a text may be cut, final if it is `margin` bytes from the end
+    of what was read.
     """
     file, _, size, _ = part.input
     check_unchanged(part.input)
@@ -101,16 +101,16 @@ def check_unchanged(entry: Input) -> None:
 
 
 def next_cut(file: sources.LargeFile, at: int, cut: Callable[[Any, int], int], margin: int, limit: int) -> int:
-    """Return the first place from `at` on where a text may be cut, or its size; any from `limit` on if none is less."""
+    """Return the first position from `at` on where a text may be cut, or its size; any from `limit` on if none less."""
     if at == 0 or at >= file.size:
         return min(at, file.size)
     first = max(0, at - margin - BEFORE)
     window = WINDOW
     while True:
         text = file.read(first, at + window + margin - first)
-        place, end = first + cut(text, at - first), first + len(text)
-        if end == file.size or place + margin + BEFORE <= end:
-            return min(place, file.size)
+        position, end = first + cut(text, at - first), first + len(text)
+        if end == file.size or position + margin + BEFORE <= end:
+            return min(position, file.size)
         if end - margin - BEFORE >= limit:
             return limit
         window *= 2

@@ -14,11 +14,11 @@ from itertools import islice
 from typing import Any, Literal
 
 from bpe.cluster.ranges import Part
-from bpe.native.checks import whole
+from bpe.native.checks import integer
 from bpe.native.progress import Progress
 
 RETRIES = 3  # of a task whose process or node went down
-TASKS_AT_A_PLACE = 2  # one runs and one waits, so that no CPU does
+TASKS_PER_SLOT = 2  # one runs and one waits, so that no CPU does
 LEAST_SHARE, SHARES = 1 << 24, 4  # bytes of a part, and parts of the whole for each task that runs at a time
 FULL = OSError, "a node's object store, which keeps the ids of large files, and its disk are full: free space there"
 LITTLE_MEMORY = MemoryError, "a node has too little memory for its tasks: give memory_limit, or fewer CPUs a node"
@@ -73,7 +73,7 @@ def connected(address: str | None, num_threads: int) -> Iterator[Any]:
         import ray
     except ImportError:
         raise ImportError("bpe.cluster needs Ray: pip install groundup-bpe[ray]") from None
-    whole("num_threads", num_threads)
+    integer("num_threads", num_threads)
     started = not ray.is_initialized()
     if started:
         named = os.environ.get("RAY_ADDRESS") if address is None else address
@@ -99,7 +99,7 @@ def connected(address: str | None, num_threads: int) -> Iterator[Any]:
             ray.shutdown()
 
 
-def places_of(ray: Any, cpus: int) -> int:
+def slots_of(ray: Any, cpus: int) -> int:
     """Return how many tasks of `cpus` CPUs run at a time; at least 1, for which an autoscaler starts a node."""
     return max(1, int(ray.cluster_resources().get("CPU", 1)) // cpus)
 
@@ -107,8 +107,8 @@ def places_of(ray: Any, cpus: int) -> int:
 def share_of(ray: Any, total: int, cpus: int, part_size: int | None, most: int = 1 << 62) -> int:
     """Return the bytes of a part: `part_size`, or at most `most` and such that all tasks end at about the same time."""
     if part_size is not None:
-        return whole("part_size", part_size)
-    return min(most, max(LEAST_SHARE, total // (SHARES * places_of(ray, cpus))))
+        return integer("part_size", part_size)
+    return min(most, max(LEAST_SHARE, total // (SHARES * slots_of(ray, cpus))))
 
 
 def _cause(error: BaseException) -> str:
@@ -149,7 +149,7 @@ def run_tasks(
     rest = iter(tasks)
     while True:
         if (now := time.monotonic()) - looked >= 1.0:  # a request to the head; nodes come and go
-            looked, room = now, TASKS_AT_A_PLACE * places_of(ray, cpus)
+            looked, room = now, TASKS_PER_SLOT * slots_of(ray, cpus)
         for task in islice(rest, max(0, room - len(waiting))):
             reference, task.result = task.start(task.arguments)
             waiting[reference] = task

@@ -40,11 +40,11 @@ def check_cluster(options: argparse.Namespace, *others: str) -> bool:
     return True
 
 
-def count_on_cluster(options: argparse.Namespace, source: list[Any], split: dict[str, Any]) -> Counts:
-    """The counts of a source; says on standard error what each node counted. split: pattern and special tokens."""
+def count_on_cluster(options: argparse.Namespace, source: list[Any], pattern_options: dict[str, Any]) -> Counts:
+    """The counts of a source; says on standard error what each node counted. pattern_options: also special tokens."""
     from bpe import cluster
 
-    return cluster.count(source, **split, memory_limit=options.memory_limit, **_options(options))
+    return cluster.count(source, **pattern_options, memory_limit=options.memory_limit, **_options(options))
 
 
 def encode_on_cluster(options: argparse.Namespace, tokenizer: Tokenizer) -> None:

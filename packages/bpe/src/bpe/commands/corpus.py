@@ -18,15 +18,15 @@ from bpe.native.warn import warn_caller
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 
 
-Place = Path | str  # where something is written: a path, or a URL
+Target = Path | str  # where something is written: a path, or a URL
 
 
-def place(text: str) -> Place:
+def target(text: str) -> Target:
     """Return an output named on a command line: a URL unchanged, anything else as a path."""
     return text if remote.is_url(text) else Path(text)
 
 
-def check_place(out: Place, what: str) -> None:
+def check_target(out: Target, what: str) -> None:
     """The error of a file that cannot be written for want of a folder, or for one that has its name, before the work.
 
     A URL is only looked at: it has to name a file.
@@ -40,19 +40,16 @@ def check_place(out: Place, what: str) -> None:
         raise IsADirectoryError(errno.EISDIR, f"a folder; name the file to write {what} to", str(out))
 
 
-def keep_apart(out: Place | None, read: list[Any]) -> None:
+def keep_apart(out: Target | None, read: list[Any]) -> None:
     """ValueError where one of the files that are read, by path, URL or as a File, would be written over."""
     names = [getattr(file, "path", file) for file in read]
     if isinstance(out, str):
         same = out in names
     else:
-        same = out is not None and out.exists() and any(_is_same(name, out) for name in names)
+        paths = [name for name in names if isinstance(name, (str, os.PathLike)) and os.path.exists(name)]
+        same = out is not None and out.exists() and any(os.path.samefile(path, out) for path in paths)
     if same:
         raise ValueError(f"{out} would be written over while it is read: write to another file")
-
-
-def _is_same(name: Any, out: Path) -> bool:
-    return isinstance(name, (str, os.PathLike)) and os.path.exists(name) and os.path.samefile(name, out)
 
 
 def corpus(names: list[str], key: str = "text") -> list[Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bpe.commands.cluster import add_cluster_arguments, check_cluster, count_on_cluster
-from bpe.commands.corpus import check_place, corpus, keep_apart, place, size
+from bpe.commands.corpus import check_target, corpus, keep_apart, size, target
 from bpe.corpus import remote
 from bpe.corpus.sources import open_parquet
 from bpe.counts import Counts, count
@@ -23,7 +23,7 @@ def add(commands: Any) -> None:
         "them up, and `bpe train --counts PART…` trains what the whole text trains.",
     )
     parser.add_argument(
-        "--out", type=place, required=True, help="the file, or the URL, to write; X.parquet is a table of both"
+        "--out", type=target, required=True, help="the file, or the URL, to write; X.parquet is a table of both"
     )
     add_counting_arguments(parser)
     add_cluster_arguments(parser, "its nodes count the files")
@@ -88,7 +88,7 @@ def split_by(options: argparse.Namespace, counts: Counts | None = None) -> dict[
 
 
 def _run(options: argparse.Namespace) -> None:
-    check_place(options.out, "the counts")
+    check_target(options.out, "the counts")
     on_cluster = check_cluster(options)
     if not options.corpus and not options.counts:
         raise ValueError("there is nothing to count: name text, or --counts to add up")

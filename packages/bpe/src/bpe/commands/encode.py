@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from bpe.commands.cluster import add_cluster_arguments, check_cluster, encode_on_cluster
-from bpe.commands.corpus import Place, corpus, keep_apart, place, standard_input
+from bpe.commands.corpus import Target, corpus, keep_apart, standard_input, target
 from bpe.corpus import compressed, remote, sources
 from bpe.loading import NAMED, load
 from bpe.native.json_lines import parse_line
@@ -39,7 +39,7 @@ def add(commands: Any) -> None:
     )
     encode.add_argument("tokenizer", help=NAMED)
     encode.add_argument("text", nargs="*", help="files (default: standard input, which is also -)")
-    encode.add_argument("--out", type=place, help="write here, whole or not at all: X.npy is one array of all ids")
+    encode.add_argument("--out", type=target, help="write here, whole or not at all: X.npy is one array of all ids")
     encode.add_argument(
         "--jsonl", action="store_true", help="each line is a document: a JSON string, or an object with a text"
     )
@@ -73,7 +73,7 @@ def add(commands: Any) -> None:
     decode.add_argument(
         "ids", nargs="*", help="files: .npy, or numbers separated by white space (default: standard input)"
     )
-    decode.add_argument("--out", type=place, help="write here, whole or not at all")
+    decode.add_argument("--out", type=target, help="write here, whole or not at all")
     decode.add_argument("--jsonl", action="store_true", help="each line is a JSON array of ids, or an object with ids")
     decode.add_argument("--text-key", default="text", help="where the text goes in an object (%(default)s)")
     decode.set_defaults(run=lambda options: _decode(options, load(options.tokenizer)))
@@ -132,7 +132,7 @@ def _encode(options: argparse.Namespace, tokenizer: Tokenizer) -> None:
                 _encode_text(tokenizer, file, out, options.special)
 
 
-def _named_for_trainers(out: Place, format: str) -> Place:
+def _named_for_trainers(out: Target, format: str) -> Target:
     """Return the file to write, in a folder that is there: run/data of Megatron is run/data.bin and run/data.idx."""
     if isinstance(out, str):
         return out
@@ -206,8 +206,8 @@ def _named(file: BinaryIO, line: int | None = None) -> Iterator[None]:
     try:
         yield
     except (KeyError, TypeError, OverflowError) as error:
-        place = _name(file) if line is None else f"{_name(file)}, line {line}"
-        raise ValueError(f"{place}: {error.args[0]}") from None
+        location = _name(file) if line is None else f"{_name(file)}, line {line}"
+        raise ValueError(f"{location}: {error.args[0]}") from None
 
 
 def _ids_of(file: BinaryIO) -> Iterator[Any]:
@@ -297,7 +297,7 @@ def _name(file: BinaryIO) -> str:
     return name if isinstance(name, str) and name != "<stdin>" else "standard input"
 
 
-def _output(path: Place | None) -> AbstractContextManager[BinaryIO]:
+def _output(path: Target | None) -> AbstractContextManager[BinaryIO]:
     if path is not None:
         return remote.output(path)
     if sys.stdout is None:

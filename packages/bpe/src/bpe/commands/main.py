@@ -17,7 +17,7 @@ from pathlib import Path
 
 import bpe
 from bpe.commands import check, count, encode, report, tokens, train, validate
-from bpe.commands.corpus import check_place, place
+from bpe.commands.corpus import check_target, target
 from bpe.corpus import compressed
 from bpe.loading import NAMED, load
 from bpe.native.atomic_file import write_atomically
@@ -118,7 +118,7 @@ def _parser() -> argparse.ArgumentParser:
     add = commands.add_parser("convert", help="write a tokenizer of any format in another")
     add.add_argument("tokenizer", help=NAMED)
     add.add_argument("--to", required=True, choices=_WRITERS)
-    add.add_argument("--out", type=place, required=True, help="a file, or a URL; a folder for gpt2")
+    add.add_argument("--out", type=target, required=True, help="a file, or a URL; a folder for gpt2")
     add.add_argument("--pattern", help="the split pattern of a file that holds none (.tiktoken, GPT-2's two)")
     special = "a special token of such a file; without an id, the next one"
     add.add_argument("--special", action="append", metavar="TOKEN[=ID]", help=special)
@@ -137,7 +137,7 @@ _WRITERS = {"native": "save", **{form: f"to_{form}" for form in ("tiktoken", "gp
 
 def _convert(options: argparse.Namespace) -> None:
     if options.to != "gpt2":  # which is a folder of its own
-        check_place(options.out, "the tokenizer")
+        check_target(options.out, "the tokenizer")
     tokenizer = load(options.tokenizer, pattern=options.pattern, special_tokens=_special(options.special))
     getattr(tokenizer, _WRITERS[options.to])(options.out)
     print(f"{options.out}: {tokenizer.vocab_size:,} tokens")
@@ -159,7 +159,7 @@ def _special(texts: list[str] | None) -> dict[str, int] | list[str] | None:
 
 
 def _view(options: argparse.Namespace) -> None:
-    check_place(options.out, "the page")
+    check_target(options.out, "the page")
     tokenizers = {name: load(path) for name, path in report.named(options.tokenizer).items()}
     if options.text is None:
         html = page.page(tokenizers)

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bpe.commands.corpus import check_place, documents
+from bpe.commands.corpus import check_target, documents
 from bpe.loading import NAMED, load
 from bpe.native.atomic_file import write_atomically
 from bpe.reporting import report
@@ -32,7 +32,7 @@ def _run(options: argparse.Namespace) -> None:
     tokenizers = {name: load(path) for name, path in named(options.tokenizer).items()}
     texts = {name: list(documents([path], options.text_key)) for name, path in named(options.on).items()}
     if options.html is not None:
-        check_place(options.html, "the page")
+        check_target(options.html, "the page")
     measurements = report.measure(tokenizers, texts)
     if options.html is not None:
         write_atomically(options.html, measurements.html().encode("utf-8", "replace"))  # of a name that is no text

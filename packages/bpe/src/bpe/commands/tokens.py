@@ -84,8 +84,8 @@ def _tokens(options: argparse.Namespace) -> None:
 def _vocab(options: argparse.Namespace) -> None:
     tokenizer = load(options.tokenizer)
     ranks: dict[bytes, int] = {}
-    for place, (left, right) in enumerate(tokenizer.merges):
-        ranks.setdefault(left + right, place)
+    for index, (left, right) in enumerate(tokenizer.merges):
+        ranks.setdefault(left + right, index)
     counts = np.zeros(tokenizer.max_token_value + 1, dtype=np.int64)
     if options.on is not None:
         for ids, _ in ids_of(tokenizer, corpus(options.on, options.text_key), "recognise", options.num_threads):

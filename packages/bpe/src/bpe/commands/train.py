@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bpe.commands.cluster import add_cluster_arguments, check_cluster, count_on_cluster
-from bpe.commands.corpus import Place, check_place, corpus, keep_apart, place
+from bpe.commands.corpus import Target, check_target, corpus, keep_apart, target
 from bpe.commands.count import add_counting_arguments, read_counts, split_by
 from bpe.commands.until_stable import share, train_until_stable
 from bpe.loading import load
@@ -43,7 +43,7 @@ def add(commands: Any) -> None:
         help="several vocabulary sizes, as 16k,32k,64k: the text is counted and merged once, and each tokenizer, the "
         "same as of a training to its size, is written beside --out: X.json is X-16k.json",
     )
-    parser.add_argument("--out", type=place, required=True, help="the file, or the URL, to write the tokenizer to")
+    parser.add_argument("--out", type=target, required=True, help="the file, or the URL, to write the tokenizer to")
     add_counting_arguments(parser)
     parser.add_argument(
         "--sentencepiece",
@@ -76,7 +76,7 @@ def add(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    check_place(options.out, "the tokenizer")  # better now than after an hour
+    check_target(options.out, "the tokenizer")  # better now than after an hour
     if options.counts is not None:
         _refuse_beside_counts(options)
     elif not options.corpus:
@@ -107,7 +107,7 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def _print(
-    options: argparse.Namespace, tokenizer: Tokenizer, outs: dict[Place, int], seconds: float, phases: dict[str, float]
+    options: argparse.Namespace, tokenizer: Tokenizer, outs: dict[Target, int], seconds: float, phases: dict[str, float]
 ) -> None:
     """Print what was trained, in how long, and the CPU seconds of each phase."""
     memory = most_memory()
@@ -141,7 +141,7 @@ def _sizes(text: str) -> dict[str, int]:
     return sizes
 
 
-def _named_by_size(out: Place, label: str) -> Place:
+def _named_by_size(out: Target, label: str) -> Target:
     """The file of one of several sizes: X-16k.json for X.json."""
     name = out if isinstance(out, str) else out.name
     stem, dot, ending = name.rpartition(".")

@@ -63,7 +63,7 @@ def _run(options: argparse.Namespace) -> int:
                 different += 1
                 if different <= SHOWN:
                     pairs = enumerate(zip(one, other, strict=False))
-                    at = next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
+                    at = next((index for index, (a, b) in pairs if a != b), min(len(one), len(other)))
                     beside = f"{one[at : at + 8]} for {library}'s {other[at : at + 8]}"
                     print(f"document {total:,} differs at id {at:,}: {beside}")
     rates = [size / max(each, 1e-9) / 1e6 for each in seconds]

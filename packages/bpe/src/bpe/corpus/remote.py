@@ -55,13 +55,13 @@ def beside(url: str, name: str) -> str:
     return url.rpartition("/")[0] + "/" + name
 
 
-def remove(place: str) -> None:
+def remove(target: str) -> None:
     """Remove a file, by URL or path."""
-    if is_url(place):
-        files, path = _fresh(place)
-        again(lambda: files.rm_file(path), place)
+    if is_url(target):
+        files, path = _fresh(target)
+        again(lambda: files.rm_file(path), target)
     else:
-        os.unlink(place)
+        os.unlink(target)
 
 
 def filesystem(url: str) -> tuple[Any, str]:
@@ -209,9 +209,9 @@ class Reader(io.RawIOBase):
         super().close()
 
 
-def opened(place: StrPath) -> BinaryIO:
+def opened(source: StrPath) -> BinaryIO:
     """A file, or what a URL names, to be read anywhere."""
-    return io.BufferedReader(Reader(os.fspath(place)), 1 << 20) if is_url(place) else open(place, "rb")
+    return io.BufferedReader(Reader(os.fspath(source)), 1 << 20) if is_url(source) else open(source, "rb")
 
 
 def read_bytes(url: str) -> bytes:
@@ -224,16 +224,16 @@ def read_bytes(url: str) -> bytes:
 
 
 @contextmanager
-def output(place: StrPath) -> Iterator[BinaryIO]:
+def output(target: StrPath) -> Iterator[BinaryIO]:
     """A file to write, which appears at a path or a URL whole or not at all."""
-    if not is_url(place):
-        with atomic_file(place) as file:
+    if not is_url(target):
+        with atomic_file(target) as file:
             yield file
         return
     import tempfile
     from pathlib import Path
 
-    url = os.fspath(place)
+    url = os.fspath(target)
     with tempfile.TemporaryDirectory(prefix="bpe-") as folder:
         here = Path(folder, name_of(url))
         with open(here, "wb") as file:

@@ -26,7 +26,7 @@ Buffer = bytes | bytearray | memoryview
 MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 SMALL = 1 << 20  # bytes up to which a file is read whole
 BLOCK = 1 << 20  # bytes of a stream that are read at a time
-CUT_SEARCH = 4 << 10  # within these bytes there is nearly always a place to cut
+CUT_SEARCH = 4 << 10  # within these bytes there is nearly always a position to cut
 ENDINGS = (".txt", ".jsonl", ".ndjson", ".json", ".parquet", *compressed.MAGIC)
 
 
@@ -79,7 +79,7 @@ class LargeFile:
             yield block, len(block)
 
     def read(self, begin: int, size: int) -> bytes:
-        """Bytes of the file from a place on, as many as there are. ValueError if it was cut short meanwhile."""
+        """Bytes of the file from a position on, as many as there are. ValueError if it was cut short meanwhile."""
         size = min(size, self.size - begin)
         self._file.seek(begin)
         block: bytes = self._file.read(size)
@@ -222,8 +222,8 @@ def texts(source: Source) -> Iterator[Document | LargeFile | Stream]:
 def stretches(source: Source, cut: Callable[[Any, int], int], margin: int, size: int) -> Iterator[Stretch]:
     """The texts of a source in stretches of about `size` bytes, with the pretokens and special tokens of the whole.
 
-    cut(text, at): the first place from `at` on where `text` may be cut, or its length, whatever comes later, as long as
-    it is `margin` bytes from the end.
+    cut(text, at): the first position from `at` on where `text` may be cut, or its length, whatever comes later, as long
+    as it is `margin` bytes from the end.
     """
     for text in texts(source):
         if not isinstance(text, Document):
@@ -341,12 +341,12 @@ def _lines(file: JsonLines) -> Iterator[Document]:
     parts: list[bytes] = []  # of a line that goes on in the next block
     with closing(_blocks(file.path)) as stream:
         for block, read in stream:
-            *whole, rest = block.split(b"\n")
-            if whole:
-                whole[0] = b"".join([*parts, whole[0]])
+            *lines, rest = block.split(b"\n")
+            if lines:
+                lines[0] = b"".join([*parts, lines[0]])
                 parts = []
             parts.append(rest)
-            for line in whole:
+            for line in lines:
                 number += 1
                 if line.strip():
                     yield Document(text_of_line(line, number, file), read)

@@ -39,7 +39,7 @@ def counted(
     path = Path(folder) / "counts"
     about = {"corpus": _corpus(source), "pattern": patterns.to_plain(pattern), "special_tokens": list(special_tokens)}
     path.parent.mkdir(parents=True, exist_ok=True)
-    texts, size, records = _read(path, about) if path.exists() else (0, 0, None)
+    text_count, size, records = _read(path, about) if path.exists() else (0, 0, None)
     if about["corpus"] is not None:
         if records is None:
             records = count(source)
@@ -48,21 +48,21 @@ def counted(
             counts_file.write(path, about, [records])
         return records
     rest, is_last = iter(source), False  # type: ignore[arg-type]
-    if sum(map(_size, islice(rest, texts))) != size:
+    if sum(map(_size, islice(rest, text_count))) != size:
         raise ValueError(
-            f"{folder} is the checkpoint of another run: the first {texts:,} texts of the iterable are not those that "
-            "it counted; name another folder, or delete it"
+            f"{folder} is the checkpoint of another run: the first {text_count:,} texts of the iterable are not those "
+            "that it counted; name another folder, or delete it"
         )
 
     def block(end: int) -> Iterator[Any]:
         """Yield the next texts, until `size` characters or bytes reach `end`."""
-        nonlocal texts, size, is_last
+        nonlocal text_count, size, is_last
         while size < end:
             text = next(rest, None)
             if text is None:
                 is_last = True
                 return
-            texts, size = texts + 1, size + _size(text)
+            text_count, size = text_count + 1, size + _size(text)
             yield text
 
     while not is_last:
@@ -70,7 +70,7 @@ def counted(
         if records is not None:
             more = b"".join(add_sorted([io.BytesIO(b"".join(sorted_blocks(each))) for each in (records, more)]))
         records = more
-        counts_file.write(path, {**about, "texts": texts, "size": size}, [records])
+        counts_file.write(path, {**about, "texts": text_count, "size": size}, [records])
     return b"" if records is None else records
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from bpe.counting.records import Records
 
 THREAD_BYTES = 2 << 20  # of text for each thread: with less, adding up its table costs more than it saves
-CHUNK = 1 << 18  # bytes of text, which stay in the second-level cache from reading to counting
+CHUNK = 1 << 18  # bytes of text, which stay in the L2 cache from reading to counting
 SMALLEST_CHUNK = 4 << 10  # within a memory limit
 MEMORY_PER_BYTE = 144  # peak bytes of a table per byte of text, growing, packing and sorting included
 ADDING_UP = 3  # peak memory of adding up, in multiples of the tables
@@ -154,7 +154,7 @@ def _reported(chunks: Iterator[Chunk], report: Progress, total: int | None) -> I
 
 def _count_slowly(text: memoryview, pattern: patterns.Pattern, special: SpecialTokens, table: PretokenCounts) -> None:
     """Count a text by a pattern that only `regex` serves."""
-    for piece, index in special.split(text):
+    for piece, index in special.partition(text):
         if index < 0:
             table.count_pieces(patterns.split(piece, pattern))
 

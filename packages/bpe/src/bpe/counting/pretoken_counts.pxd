@@ -8,7 +8,7 @@ cdef enum:
     SLOTS_AHEAD = 16            # between the slot that is read and the one whose long pretoken is fetched
 
 # A pretoken in the table. At most PACKED bytes: pack_key()'s two words, the length in the last byte of `high`. Longer:
-# `low` is its hash, and `high` is LONG_KEY plus its place in the arena, where its length (4 bytes) and bytes are.
+# `low` is its hash, and `high` is LONG_KEY plus its offset in the arena, where its length (4 bytes) and bytes are.
 ctypedef struct Slot:
     uint64_t low, high          # high == 0: the slot is free
     uint64_t count

@@ -190,7 +190,7 @@ cdef class PretokenCounts:
         cdef Hit hit
         cdef size_t ends[SCAN_ENDS]
         cdef size_t at = 0, count, begin, block = 0
-        cdef uint64_t begun = 0, split = 0
+        cdef uint64_t begun = 0, scan_end = 0
         while at < size:
             hit = special.find(text, size, at)
             scan_start(&scanner, pattern, text + at, hit.begin - at)
@@ -201,13 +201,13 @@ cdef class PretokenCounts:
                     begun = nanoseconds()
                 count = scan_block(&scanner, ends)
                 if block % TIMED == 1:
-                    split = nanoseconds()
+                    scan_end = nanoseconds()
                 if count == 0:
                     break
                 self.add(text + at, ends, count, begin, size - at)
                 if block % TIMED == 1:
-                    self.splitting += split - begun
-                    self.adding += nanoseconds() - split
+                    self.splitting += scan_end - begun
+                    self.adding += nanoseconds() - scan_end
                 begin = ends[count - 1]
             at = hit.end
         return 0
@@ -355,5 +355,5 @@ cdef inline uint64_t first_of_share(size_t share, size_t shares) noexcept nogil:
 
     A share has the hashes whose hash * shares >> 64 is its number.
     """
-    cdef uint64_t whole = <uint64_t> -1 // shares, rest = <uint64_t> -1 % shares + 1    # 2**64 = shares * whole + rest
-    return share * whole + (share * rest + shares - 1) // shares
+    cdef uint64_t quotient = <uint64_t> -1 // shares, rest = <uint64_t> -1 % shares + 1  # of 2**64 divided by shares
+    return share * quotient + (share * rest + shares - 1) // shares

@@ -140,7 +140,7 @@ def number_of_records(const uint8_t[::1] records not None):
 
 
 cdef size_t checked_size(const uint8_t[::1] records, size_t at) except? <size_t> -1:
-    """size_of() the record at a place. ValueError where the records end before it does."""
+    """size_of() the record at an offset. ValueError where the records end before it does."""
     cdef size_t room = records.shape[0] - at
     if room < HEADER or size_of(&records[at]) > room - HEADER:
         raise ValueError(f"expected whole records, got {room} bytes of one at byte {at}")
@@ -153,7 +153,7 @@ def approximate_kth_largest_count(const uint8_t[::1] records not None, size_t k)
     By a histogram of the counts' logarithms, with STEPS bins to each power of two, which is summed up from the largest
     bin down.
     """
-    cdef size_t bins[64 * STEPS]        # by the place of a count's first bit, and by the four bits that follow it
+    cdef size_t bins[64 * STEPS]        # by the position of a count's first bit, and by the four bits that follow it
     cdef size_t at = 0, size = records.shape[0], larger = 0, bin
     cdef uint64_t count
     cdef int power

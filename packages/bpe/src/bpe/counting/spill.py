@@ -20,10 +20,10 @@ FAN_IN = 16  # files that are added up at a time
 
 
 class Spill:
-    """Temporary files of sorted records, FAN_IN of them becoming one of the next level. A context manager."""
+    """Temporary files of sorted records, FAN_IN of them becoming one of the next tier. A context manager."""
 
     def __init__(self) -> None:
-        self._levels: list[list[BinaryIO]] = []
+        self._tiers: list[list[BinaryIO]] = []
         self._lock = threading.Lock()
         self._ended = False
 
@@ -35,13 +35,13 @@ class Spill:
         self._close()
 
     def _close(self) -> None:
-        for level in self._levels:
-            for file in level:
+        for tier in self._tiers:
+            for file in tier:
                 file.close()
 
     @property
     def used(self) -> bool:
-        return any(self._levels)
+        return any(self._tiers)
 
     def add(self, table: PretokenCounts) -> None:
         """Write a table's records, and empty it. May be called by several threads at once."""
@@ -54,19 +54,19 @@ class Spill:
                 if self._ended:  # by Ctrl-C, which did not wait for this
                     self._close()
 
-    def _keep(self, file: BinaryIO, level: int) -> None:
-        while len(self._levels) <= level:
-            self._levels.append([])
-        files = self._levels[level]
+    def _keep(self, file: BinaryIO, tier: int) -> None:
+        while len(self._tiers) <= tier:
+            self._tiers.append([])
+        files = self._tiers[tier]
         files.append(file)
         if len(files) >= FAN_IN and not self._ended:
-            self._levels[level] = []
-            self._keep(_add_files(files), level + 1)
+            self._tiers[tier] = []
+            self._keep(_add_files(files), tier + 1)
 
     def sum(self) -> Records:
         """All records, added up by pretoken, as the map of a file."""
-        files = [file for level in self._levels for file in level]
-        self._levels = []
+        files = [file for tier in self._tiers for file in tier]
+        self._tiers = []
         if not files:
             return b""
         file = files[0] if len(files) == 1 else _add_files(files)

@@ -64,7 +64,7 @@ def _in_parts(array: Any) -> Iterator[Any]:
         yield array
 
 
-def _places(array: Any) -> tuple[memoryview, NDArray[np.int64], NDArray[np.int64]]:
+def _offsets(array: Any) -> tuple[memoryview, NDArray[np.int64], NDArray[np.int64]]:
     """(the bytes of all texts, where each begins, its size): no size for a null. ValueError for offsets astray."""
     types = pyarrow().types
     is_large = types.is_large_string(array.type) or types.is_large_binary(array.type)
@@ -83,7 +83,7 @@ def _places(array: Any) -> tuple[memoryview, NDArray[np.int64], NDArray[np.int64
 
 
 def _encode_array(encoder: TextEncoder, array: Any, rules: Rules, threads: int) -> Any:
-    text, begins, sizes = _places(array)
+    text, begins, sizes = _offsets(array)
     if encoder.direct or _ready(encoder, text, begins, sizes, rules):
         batch = encoder.run_batch(text, rules, threads, begins=begins, sizes=sizes)
         for row in sorted(batch.failures):

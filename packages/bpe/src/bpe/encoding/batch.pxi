@@ -65,7 +65,7 @@ cdef class Batch:
         thread_text: Bytes of texts, about, that are worth a thread.
         longest: Texts of this many bytes, about, are encoded in blocks, if they are half of a thread's share or more.
         block: Bytes or code points of a block, about; by default such that there are several for each thread.
-        begins, sizes: Place of each text in the buffer, in bytes; int64, checked by the caller.
+        begins, sizes: Offset of each text in the buffer, in bytes; int64, checked by the caller.
         continued: For each text, True if it goes on from another, so that it is given no space in front; by default
             none does.
 
@@ -79,7 +79,7 @@ cdef class Batch:
     cdef Rules rules
     cdef object texts               # a list, or a view of the buffer that all lie in
     cdef list buffers               # a TextBuffer for each that is neither bytes nor str
-    cdef Py_buffer buffer           # what texts with places lie in
+    cdef Py_buffer buffer           # what texts with offsets lie in
     cdef Entry *entries
     cdef size_t count               # of the texts
     cdef readonly size_t size       # bytes, about, of all that are not long

@@ -2,7 +2,7 @@
 #
 # A block ends at a safe cut (see bpe.scanning.safe_cut): where a pretoken ends whatever follows, and not inside a
 # special token. Bytes and ASCII are read in place. Any other str is converted to UTF-8 a block at a time, into memory
-# that is used again for each block and so stays in the processor's second-level cache.
+# that is used again for each block and so stays in the processor's L2 cache.
 
 ctypedef struct Room:           # memory for a block that has to be made
     uint8_t *bytes
@@ -50,7 +50,7 @@ cdef class Blocks:
             return self.convert(room, block)
         end = self.text.size
         if end - self.at > self.block + self.block // 2:
-            end = safe_place(self.text.bytes, self.text.size, self.at + self.block, self.scanner, self.special)
+            end = find_safe_cut(self.text.bytes, self.text.size, self.at + self.block, self.scanner, self.special)
         block.bytes, block.size = self.text.bytes + self.at, end - self.at
         self.at = end
         return 0
@@ -75,7 +75,7 @@ cdef class Blocks:
             back = self.special.longest + LOOK_BACK
             while True:
                 back = min(back, size)
-                end = safe_place(room.bytes, size, size - back, self.scanner, self.special)
+                end = find_safe_cut(room.bytes, size, size - back, self.scanner, self.special)
                 if end + self.special.longest <= size and end < size:
                     break
                 end = 0

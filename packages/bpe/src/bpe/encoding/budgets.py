@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bpe.encoding.text_encoder import TextEncoder
 from bpe.encoding.texts import Text, checked
-from bpe.native.checks import whole
+from bpe.native.checks import integer
 from bpe.native.lazy_imports import numpy as np
 from bpe.scanning.special_tokens import Rules
 
@@ -33,14 +33,14 @@ class _Tokens(NamedTuple):
     """The ids of a text, the byte where each begins (and the size of the text), and the numbers of those to cut at."""
 
     ids: list[int]
-    places: NDArray[np.int64]
+    offsets: NDArray[np.int64]
     borders: NDArray[np.int64]
 
 
 def _tokens(encoder: TextEncoder, decoder: Decoder, data: bytes, rules: Rules, most: int | None = None) -> _Tokens:
     """most: ids after which the rest of the text is not needed."""
     ids: list[int] = []
-    places, firsts, at = [], [], 0
+    offsets, firsts, at = [], [], 0
     while at < len(data) and (most is None or len(ids) <= most):
         end = len(data)
         if most is not None and encoder.can_cut:
@@ -51,10 +51,10 @@ def _tokens(encoder: TextEncoder, decoder: Decoder, data: bytes, rules: Rules, m
         part_ids = encoder.to_ids(part, rules.recognised).tolist() if aligned is None else aligned[0]
         decoded, begins = decoder.decode_with_offsets(part_ids, False)
         ids += part_ids
-        places.append(at + np.array(begins if aligned is None else aligned[1], dtype=np.int64))
+        offsets.append(at + np.array(begins if aligned is None else aligned[1], dtype=np.int64))
         firsts.append(np.frombuffer(decoded + b" ", dtype=np.uint8)[begins])
         at = end
-    starts = np.concatenate([*places, [at]])
+    starts = np.concatenate([*offsets, [at]])
     cuts = np.append(np.concatenate([*firsts, np.empty(0, dtype=np.uint8)]) & 0xC0 != 0x80, True)
     cuts &= np.frombuffer(data + b" ", dtype=np.uint8)[starts] & 0xC0 != 0x80
     cuts[1:] &= starts[1:] > starts[:-1]
@@ -64,21 +64,21 @@ def _tokens(encoder: TextEncoder, decoder: Decoder, data: bytes, rules: Rules, m
 
 
 def _piece(text: Text, data: bytes, tokens: _Tokens, begin: int, end: int) -> Piece:
-    part = data[tokens.places[begin] if begin else 0 : tokens.places[end]]
+    part = data[tokens.offsets[begin] if begin else 0 : tokens.offsets[end]]
     return Piece(part.decode() if isinstance(text, str) else part, tokens.ids[begin:end])
 
 
 def truncate(encoder: TextEncoder, decoder: Decoder, text: Text, rules: Rules, most: int) -> Piece:
     """Return the beginning of a text that has at most `tokens` ids; see Tokenizer.truncate()."""
-    most = whole("tokens", most, 0)
+    most = integer("tokens", most, 0)
     data = bytes(checked(text, rules, repair=True))
     tokens = _tokens(encoder, decoder, data, rules, most)
     return _piece(text, data, tokens, 0, int(tokens.borders[np.searchsorted(tokens.borders, most, "right") - 1]))
 
 
-def split(encoder: TextEncoder, decoder: Decoder, text: Text, rules: Rules, most: int, overlap: int) -> list[Piece]:
+def cut(encoder: TextEncoder, decoder: Decoder, text: Text, rules: Rules, most: int, overlap: int) -> list[Piece]:
     """Return a text in pieces of at most `tokens` ids; see Tokenizer.split()."""
-    if whole("overlap", overlap, 0) >= whole("tokens", most):
+    if integer("overlap", overlap, 0) >= integer("tokens", most):
         raise ValueError(f"expected an overlap below the {most} tokens of a piece, got {overlap}")
     data = bytes(checked(text, rules, repair=True))
     tokens = _tokens(encoder, decoder, data, rules)
@@ -91,9 +91,9 @@ def split(encoder: TextEncoder, decoder: Decoder, text: Text, rules: Rules, most
         following = int(borders[np.searchsorted(borders, end, "right")])
         begin = int(borders[np.searchsorted(borders, max(end - overlap, following - most))])
         if begin > end:
-            place = tokens.places[end]
+            offset = tokens.offsets[end]
             raise ValueError(
-                f"the text cannot be cut for {following - end} tokens from byte {place} on, more than the {most} of a "
+                f"the text cannot be cut for {following - end} tokens from byte {offset} on, more than the {most} of a "
                 "piece: these characters share tokens; allow a piece more tokens"
             )
         end = int(borders[np.searchsorted(borders, begin + most, "right") - 1])

@@ -3,7 +3,7 @@
  *     fetch     key of each pretoken -> hash -> its set, prefetched       (cache_prepare)
  *     take      key found in its set -> ids copied to the output          (cache_take)
  *
- * By the time the second loop begins, the sets of the batch are in the first-level cache or on their way, so that it
+ * By the time the second loop begins, the sets of the batch are in the L1 cache or on their way, so that it
  * waits for one load rather than for 128. It stops at the first pretoken that is not in its set; encoder.pyx then
  * settles all that are missing of the batch at once, and lets it go on.
  *
@@ -17,7 +17,7 @@
  *      of at most 15, with its length
  *
  * What a slot has no room for is in the ring (see cache.pyx): the bytes of a longer pretoken, whose `low` is then its
- * hash and `high` LONG_KEY plus its size, and ids beyond three. The third word is then their place in the ring, which
+ * hash and `high` LONG_KEY plus its size, and ids beyond three. The third word is then their offset in the ring, which
  * counts all bytes that were ever written to it.
  *
  * All threads of an encoder read and fill one cache. Reading takes no lock; one thread at a time writes. Three things
@@ -38,8 +38,8 @@
  * An entry of the ring that is read while it is overwritten. Before the words of an entry the writer moves `written` on
  * (relaxed) and passes a release fence. The reader copies the words (relaxed), passes an acquire fence and loads
  * `written`. If a copied word came from a later entry, that fence pair makes the load see a `written` so large that the
- * place is no longer alive. The words of its own entry are visible, since the slot that names the place was stored
- * after them (release) and read before them (acquire). Places have 64 bits and never repeat.
+ * offset is no longer alive. The words of its own entry are visible, since the slot that names the offset was stored
+ * after them (release) and read before them (acquire). Offsets have 64 bits and never repeat.
  *
  * A table that is moved, or whose versions are set to zero, while it is read. Each thread has a flag that says whether
  * it is inside; whoever wants to be alone sets `alone`, then waits for each flag in turn. Both sides store, then load
@@ -75,13 +75,13 @@ enum {
 };
 #define COUNT_BITS 0x1fffu                     /* of the number of ids, */
 #define IN_RING 0x2000u                        /* and a flag beside them: they are in the ring */
-#define NO_PLACE (~(uint64_t)0)                /* in place of one in the ring */
+#define NO_OFFSET (~(uint64_t)0)               /* in place of one in the ring */
 #define WRITING ((uint64_t)1 << VERSION_SHIFT) /* the version is odd */
 #define VERSION_COUNT ((uint64_t)1 << CACHE_VERSION_BITS)
 
 typedef struct {
     uint64_t low, high; /* the key */
-    uint64_t ids;       /* the first two ids, or the place in the ring */
+    uint64_t ids;       /* the first two ids, or the offset in the ring */
     uint64_t last;      /* the third id, the number of ids, IN_RING, the version */
 } cache_slot;
 
@@ -206,8 +206,8 @@ static inline cache_slot *cache_second_set(const cache_table *table, packed_key 
     return &table->slots[cache_hash(table, key) >> 32 & table->mask];
 }
 
-static inline const uint64_t *cache_entry(const cache_table *table, uint64_t place) {
-    return table->ring + (place & (table->ring_size - 1)) / sizeof(uint64_t);
+static inline const uint64_t *cache_entry(const cache_table *table, uint64_t offset) {
+    return table->ring + (offset & (table->ring_size - 1)) / sizeof(uint64_t);
 }
 
 /* Make the keys of a batch and prefetch their sets, and what long pretokens have in the ring. The pretokens end at
@@ -265,9 +265,9 @@ static inline int cache_unchanged(const cache_slot *slot, uint64_t last) {
     return load_word(&slot->last) == last;
 }
 
-/* 1 if the entry at a place of the ring has not been overwritten. */
-static inline int cache_alive(const cache_table *table, uint64_t place) {
-    return load_word(&table->written) - place <= table->ring_size;
+/* 1 if the entry at an offset of the ring has not been overwritten. */
+static inline int cache_alive(const cache_table *table, uint64_t offset) {
+    return load_word(&table->written) - offset <= table->ring_size;
 }
 
 /* A word of the bytes of a text, zeros after its last. */
@@ -280,9 +280,9 @@ static inline uint64_t text_word(const uint8_t *text, size_t at, size_t size) {
 
 /* Copy the `count` ids that a pretoken has in the ring, and up to COPIED_IDS or one more; returns whether they are its.
  * text, size: the bytes that stand behind the ids there; none of a short pretoken. */
-static inline int cache_copy(const cache_table *table, uint64_t place, size_t count, const uint8_t *text, size_t size,
+static inline int cache_copy(const cache_table *table, uint64_t offset, size_t count, const uint8_t *text, size_t size,
                              uint32_t *to) {
-    const uint64_t *entry = cache_entry(table, place), *bytes = entry + (count + 1) / 2;
+    const uint64_t *entry = cache_entry(table, offset), *bytes = entry + (count + 1) / 2;
     for (size_t at = 0; at < size; at += sizeof *bytes)
         if (load_word(bytes++) != text_word(text, at, size)) return 0;
     const size_t words = count <= COPIED_IDS ? COPIED_IDS / 2 : (count + 1) / 2;
@@ -291,7 +291,7 @@ static inline int cache_copy(const cache_table *table, uint64_t place, size_t co
         memcpy(to + 2 * i, &word, sizeof word);
     }
     __atomic_thread_fence(__ATOMIC_ACQUIRE);
-    return cache_alive(table, place);
+    return cache_alive(table, offset);
 }
 
 static inline size_t long_size(packed_key key) { return key.high >= LONG_KEY ? (size_t)(key.high - LONG_KEY) : 0; }
@@ -354,15 +354,15 @@ static size_t cache_take(const cache_table *table, const uint8_t *text, const ca
                          : take_ids(table, text, batch, i, count, to, limit, 0);
 }
 
-/* Number of ids of a pretoken in either of its sets, which are then at `to` or in the ring at *place; 0 for none. */
-static size_t cache_find(const cache_table *table, packed_key key, uint32_t *to, uint64_t *place) {
+/* Number of ids of a pretoken in either of its sets, which are then at `to` or in the ring at *offset; 0 for none. */
+static size_t cache_find(const cache_table *table, packed_key key, uint32_t *to, uint64_t *offset) {
     for (int n = 0; n < 2 * WAYS; n++) {
         const cache_slot *set = n < WAYS ? cache_set(table, key) : cache_second_set(table, key), *slot = set + n % WAYS;
         uint64_t ids, last;
         if (!cache_read(slot, key, &ids, &last) || !cache_unchanged(slot, last)) continue;
         const uint32_t slot_count = (uint32_t)(last >> COUNT_SHIFT);
         if (slot_count & IN_RING && !cache_alive(table, ids)) continue;
-        *place = slot_count & IN_RING ? ids : NO_PLACE;
+        *offset = slot_count & IN_RING ? ids : NO_OFFSET;
         memcpy(to, &ids, sizeof ids);
         to[2] = (uint32_t)last;
         return slot_count & COUNT_BITS;
@@ -415,14 +415,14 @@ static inline cache_slot *cache_slot_for(cache_table *table, packed_key key, cac
     return NULL;
 }
 
-/* A place for `size` bytes, whole words, over the oldest entries. From now on no thread takes what was there. */
+/* An offset for `size` bytes, whole words, over the oldest entries. From now on no thread takes what was there. */
 static inline uint64_t cache_take_ring(cache_table *table, size_t size) {
     const uint64_t last = table->ring_size - 1;
-    uint64_t place = table->written;
-    if ((place & last) + size > table->ring_size) place = (place | last) + 1;
-    store_word(&table->written, place + size);
+    uint64_t offset = table->written;
+    if ((offset & last) + size > table->ring_size) offset = (offset | last) + 1;
+    store_word(&table->written, offset + size);
     __atomic_thread_fence(__ATOMIC_RELEASE);
-    return place;
+    return offset;
 }
 
 /* Insert a pretoken with its ids, over the second slot of its first set where both sets are full; returns the set that

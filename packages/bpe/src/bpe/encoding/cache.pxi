@@ -26,7 +26,7 @@ cdef extern from "encoding/cache.h" nogil:
         COPIED_IDS
         BATCH
         LONGEST                 # bytes of the longest pretoken worth keeping
-    const uint64_t NO_PLACE
+    const uint64_t NO_OFFSET
     uint64_t load_word(const uint64_t *word)
     void store_word(uint64_t *word, uint64_t value)
 
@@ -75,9 +75,9 @@ cdef extern from "encoding/cache.h" nogil:
         const cache_table *table, const uint8_t *text, const cache_batch *batch, size_t i, size_t count, uint32_t **to,
         const uint32_t *limit
     )
-    size_t cache_find(const cache_table *table, packed_key key, uint32_t *to, uint64_t *place)
+    size_t cache_find(const cache_table *table, packed_key key, uint32_t *to, uint64_t *offset)
     bint cache_copy(
-        const cache_table *table, uint64_t place, size_t count, const uint8_t *text, size_t size, uint32_t *to
+        const cache_table *table, uint64_t offset, size_t count, const uint8_t *text, size_t size, uint32_t *to
     )
     bint cache_full(const cache_slot *set)
     bint cache_holds(const cache_slot *set, packed_key key)
@@ -285,7 +285,7 @@ cdef class Cache:
         """Grow slots and ring by a factor, a power of two; returns whether there was memory for it.
 
         They stay in place, or their pages are moved: only their new part is new memory. A set becomes
-        `factor` sets, as its place is the low bits of the hash: itself, and those one old size after it, two, and on.
+        `factor` sets, as its index is the low bits of the hash: itself, and those one old size after it, two, and on.
         """
         cdef cache_table old = self.table
         cdef size_t slots = cache_slots(&self.table)
@@ -338,13 +338,13 @@ cdef class Cache:
 
 cdef bint append_ids(const cache_table *table, packed_key key, const uint8_t *text, Ids *out) except -1 nogil:
     """Append the ids of a pretoken, from either of its sets; returns whether it is in the table."""
-    cdef uint64_t place = 0
+    cdef uint64_t offset = 0
     cdef size_t count
     reserve(out, INLINE_IDS)
-    count = cache_find(table, key, out.ids + out.size, &place)
-    if count and place != NO_PLACE:
+    count = cache_find(table, key, out.ids + out.size, &offset)
+    if count and offset != NO_OFFSET:
         reserve(out, count + COPIED_IDS)
-        if not cache_copy(table, place, count, text, long_size(key), out.ids + out.size):
+        if not cache_copy(table, offset, count, text, long_size(key), out.ids + out.size):
             return False
     out.size += count
     return count > 0

@@ -109,7 +109,7 @@ cdef class EncodeMethods:
             try:
                 return self.encoder.ids_of(ready, rules, True, as_list)
             except UnicodeError:
-                pass                # a lone surrogate, which the TextEncoder repairs or names the place of
+                pass                # a lone surrogate, which the TextEncoder repairs or names the position of
         array = self._text_encoder.to_array(text, rules, repair=repair)
         return array.tolist() if as_list else array
 

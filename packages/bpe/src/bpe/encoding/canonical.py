@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from bpe.encoding.text_encoder import TextEncoder
 
 SLICE = 1 << 14  # bytes of text that are encoded and compared at a time
-CONTEXT = 32  # ids from whose text on a place is looked for at which encoding can begin
+CONTEXT = 32  # ids from whose text on a position is looked for at which encoding can begin
 FAR = 64  # bytes from the beginning of that text, before which it may be part of a longer pretoken
 NO_TOKENS = SpecialTokens(())
 
@@ -46,7 +46,7 @@ def first_difference(encoder: TextEncoder, decoder: Decoder, tokens: Any) -> int
 def encode_after(encoder: TextEncoder, decoder: Decoder, tokens: Any, text: Text, rules: Rules) -> list[int]:
     """Return the ids of a text after ids that do not change.
 
-    The pretoken that the border divides is merged in two parts. Encoding begins at the last place that it can.
+    The pretoken that the border divides is merged in two parts. Encoding begins at the last position that it can.
     """
     data = encoder.data
     looks_around = any(step["type"] in ("Prepend", "Replace", "Strip") for step in steps_of(data.normalizer))
@@ -57,7 +57,7 @@ def encode_after(encoder: TextEncoder, decoder: Decoder, tokens: Any, text: Text
         )
     prefix = list(tokens)
     appended, recognised = checked(text, rules, repair=False), rules.recognised
-    pieces = recognised.split(appended)
+    pieces = recognised.partition(appended)
     if not pieces:
         return []
     head = pieces[0][0] if pieces[0][1] < 0 else b""
@@ -81,13 +81,13 @@ def encode_after(encoder: TextEncoder, decoder: Decoder, tokens: Any, text: Text
 
 
 def _context(encoder: TextEncoder, decoder: Decoder, ids: list[int]) -> bytes:
-    """Return the end of the text of ids, from the last place at which encoding can begin."""
+    """Return the end of the text of ids, from the last position at which encoding can begin."""
     count = CONTEXT
     while True:
         part = ids[max(0, len(ids) - count) :]
-        split_off = [place for place, number in enumerate(part) if number in encoder.special_ids]
-        text = decoder.decode(part[split_off[-1] + 1 :] if split_off else part)
-        if split_off or count >= len(ids):
+        special_indices = [index for index, number in enumerate(part) if number in encoder.special_ids]
+        text = decoder.decode(part[special_indices[-1] + 1 :] if special_indices else part)
+        if special_indices or count >= len(ids):
             return text
         cut = encoder.safe_cut(text, FAR, NO_TOKENS) if len(text) > FAR else len(text)
         if cut < len(text):
@@ -96,7 +96,7 @@ def _context(encoder: TextEncoder, decoder: Decoder, ids: list[int]) -> bytes:
 
 
 def _after(pretokens: list[bytes], border: int) -> list[bytes]:
-    """Return what pretokens have after a place in their text."""
+    """Return what pretokens have after a position in their text."""
     begins = itertools.accumulate(map(len, pretokens), initial=0)
     rest = [pretoken[max(border - begin, 0) :] for begin, pretoken in zip(begins, pretokens, strict=False)]
     return [part for part in rest if part]

@@ -1,6 +1,6 @@
 """Decoding: ids to bytes, from one buffer that holds every token.
 
-An id's place in that buffer is looked up in a table; where a vocabulary numbers a few tokens far beyond the others, the
+An id's span in that buffer is looked up in a table; where a vocabulary numbers a few tokens far beyond the others, the
 table ends before them and they are searched for.
 """
 
@@ -30,7 +30,7 @@ cdef enum:
 
 cdef uint32_t UNKNOWN = <uint32_t> -1
 
-ctypedef struct Place:
+ctypedef struct Span:
     uint32_t begin
     uint32_t size               # UNKNOWN: no token has this id
 
@@ -50,11 +50,11 @@ cdef class Decoder:
     """The bytes of every id of a vocabulary, {id: bytes}; ids from 0 to 2**32 - 1."""
 
     cdef uint8_t *text
-    cdef Place *places          # of the ids below `dense`, then of those in `far`
+    cdef Span *spans            # of the ids below `dense`, then of those in `far`
     cdef size_t dense, count
     cdef uint32_t *far          # the ids from `dense` on, ascending
     cdef size_t far_size
-    cdef list tokens            # the bytes object of each place, or None
+    cdef list tokens            # the bytes object of each span, or None
     cdef readonly object largest
 
     def __cinit__(self, vocab):
@@ -73,8 +73,8 @@ cdef class Decoder:
             raise ValueError(f"the tokens are {total:,} bytes in all; the most is {UNKNOWN - 1:,}")
         self.text = <uint8_t *> checked_malloc(total + COPY)
         memset(self.text + total, 0, COPY)
-        self.places = <Place *> checked_malloc(max(<size_t> 1, self.count) * sizeof(Place))
-        memset(self.places, 0xFF, self.count * sizeof(Place))
+        self.spans = <Span *> checked_malloc(max(<size_t> 1, self.count) * sizeof(Span))
+        memset(self.spans, 0xFF, self.count * sizeof(Span))
         self.far = <uint32_t *> checked_malloc(max(<size_t> 1, self.far_size) * sizeof(uint32_t))
         self.tokens = [None] * self.count
         for i in range(<size_t> len(ids)):
@@ -82,14 +82,14 @@ cdef class Decoder:
             if i >= used:
                 self.far[i - used] = <uint32_t> number
                 number = self.dense + i - used
-            self.places[number].begin, self.places[number].size = <uint32_t> at, <uint32_t> len(token)
+            self.spans[number].begin, self.spans[number].size = <uint32_t> at, <uint32_t> len(token)
             self.tokens[number] = token
             memcpy(self.text + at, PyBytes_AS_STRING(token), len(token))
             at += len(token)
 
     def __dealloc__(self):
         free(self.text)
-        free(self.places)
+        free(self.spans)
         free(self.far)
 
     # Ids
@@ -140,11 +140,11 @@ cdef class Decoder:
 
     # Their bytes
 
-    cdef inline const Place *find(self, uint32_t number) noexcept nogil:
-        """The place of an id; its size is UNKNOWN where there is none (NULL for a far one)."""
+    cdef inline const Span *find(self, uint32_t number) noexcept nogil:
+        """The span of an id; its size is UNKNOWN where there is none (NULL for a far one)."""
         cdef size_t low = 0, high, middle
         if number < self.dense:
-            return &self.places[number]
+            return &self.spans[number]
         high = self.far_size
         while low < high:
             middle = (low + high) // 2
@@ -153,32 +153,32 @@ cdef class Decoder:
             else:
                 high = middle
         if low < self.far_size and self.far[low] == number:
-            return &self.places[self.dense + low]
+            return &self.spans[self.dense + low]
         return NULL
 
     cdef size_t measure(self, const uint32_t *ids, size_t size, size_t *total) noexcept nogil:
         """Write the number of bytes of the ids into `total`; return the index of the first unknown one, or `size`."""
-        cdef const Place *place
+        cdef const Span *span
         cdef size_t i
         total[0] = 0
         for i in range(size):
-            place = self.find(ids[i])
-            if place == NULL or place.size == UNKNOWN:
+            span = self.find(ids[i])
+            if span == NULL or span.size == UNKNOWN:
                 return i
-            total[0] += place.size
+            total[0] += span.size
         return size
 
     cdef void fill(self, const uint32_t *ids, size_t size, uint8_t *out, size_t total) noexcept nogil:
-        cdef const Place *place
+        cdef const Span *span
         cdef uint8_t *end = out + total
         cdef size_t i
         for i in range(size):
-            place = self.find(ids[i])
-            if place.size <= COPY and <size_t> (end - out) >= COPY:
-                memcpy(out, self.text + place.begin, COPY)
+            span = self.find(ids[i])
+            if span.size <= COPY and <size_t> (end - out) >= COPY:
+                memcpy(out, self.text + span.begin, COPY)
             else:
-                memcpy(out, self.text + place.begin, place.size)
-            out += place.size
+                memcpy(out, self.text + span.begin, span.size)
+            out += span.size
 
     cdef bytes join(self, IdArray numbers):
         cdef size_t total, wrong
@@ -211,14 +211,14 @@ cdef class Decoder:
         """The bytes of each id, as a list."""
         cdef IdArray numbers = self.read(tokens)
         cdef list pieces = PyList_New(numbers.size)
-        cdef const Place *place
+        cdef const Span *span
         cdef object token
         cdef size_t i
         for i in range(numbers.size):
-            place = self.find(numbers.all[i])
-            if place == NULL or place.size == UNKNOWN:
+            span = self.find(numbers.all[i])
+            if span == NULL or span.size == UNKNOWN:
                 self.refuse(numbers.all[i])
-            token = self.tokens[place - self.places]
+            token = self.tokens[span - self.spans]
             Py_INCREF(token)            # PyList_SET_ITEM takes a reference of its own
             PyList_SET_ITEM(pieces, i, token)
         return pieces
@@ -240,10 +240,10 @@ cdef class Decoder:
     def decode_one(self, token):
         """The bytes of one id."""
         cdef uint32_t number = as_id(token)
-        cdef const Place *place = self.find(number)
-        if place == NULL or place.size == UNKNOWN:
+        cdef const Span *span = self.find(number)
+        if span == NULL or span.size == UNKNOWN:
             self.refuse(number)
-        return self.tokens[place - self.places]
+        return self.tokens[span - self.spans]
 
     def decode_with_offsets(self, tokens, bint characters):
         """(bytes, offsets): the byte where each id begins, or the character that it begins at or inside."""
@@ -252,19 +252,19 @@ cdef class Decoder:
         cdef const uint8_t *text = <const uint8_t *> PyBytes_AS_STRING(data)
         cdef list offsets = PyList_New(numbers.size)
         cdef size_t i, at = 0, end = 0, begun = 0
-        cdef object place
+        cdef object offset
         for i in range(numbers.size):
             end += self.find(numbers.all[i]).size
             if not characters:
-                place = PyLong_FromSize_t(at)
+                offset = PyLong_FromSize_t(at)
                 at = end
             else:                       # PyBytes end in a NUL, so there is a text[at] at the end too
-                place = PyLong_FromSize_t(begun - (1 if begun and text[at] & 0xC0 == 0x80 else 0))
+                offset = PyLong_FromSize_t(begun - (1 if begun and text[at] & 0xC0 == 0x80 else 0))
                 while at < end:
                     begun += text[at] & 0xC0 != 0x80
                     at += 1
-            Py_INCREF(place)
-            PyList_SET_ITEM(offsets, i, place)
+            Py_INCREF(offset)
+            PyList_SET_ITEM(offsets, i, offset)
         return data, offsets
 
 

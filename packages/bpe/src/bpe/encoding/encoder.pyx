@@ -8,7 +8,7 @@
     ends of pretokens          4 10 16 20                                 up to 4,160 of them at a time
       |
       |  cache_prepare         the key of each pretoken (its bytes in two words); the hash of the key;
-      |                        the place in the cache that the hash names, prefetched                  cache.h
+      |                        the slot in the cache that the hash names, prefetched                  cache.h
       v
     a batch of 128 keys        " The" " quick" " brown" " fox"
       |
@@ -28,7 +28,7 @@ Encoder.encode_pretokens(), below, is the loop that this diagram shows. Two rule
 * No stage waits for memory. Each works on a whole batch, and prefetches what the next stage will read.
 * Few branches depend on the text, as the processor could not predict them. Scanning is arithmetic on masks. A pretoken
   that is in the cache takes one comparison of 16 bytes, one store of 16 bytes and one branch on the number of its ids.
-  Merging writes each result to the next free place, and moves that place on only where there was a result.
+  Merging writes each result to the next free position, and moves that position on only where there was a result.
 
 Texts that are not short, and many texts, are encoded by the loop of batch.pxi, long ones in blocks
 (blocks.pxi). Bytes and ASCII are encoded where they lie, other texts as they are converted or copied. The
@@ -72,9 +72,9 @@ from bpe.native.memory cimport (
 from bpe.native.text cimport (
     LONE, SLACK, TextBuffer, convert_units, lone_surrogate, never_changes, raise_lone_surrogate, room_for
 )
-from bpe.scanning.safe_cut cimport safe_place
+from bpe.scanning.safe_cut cimport find_safe_cut
 from bpe.scanning.scanner cimport (
-    PATTERN_SPLITTER, PATTERN_WHOLE, SCAN_ENDS, ScannedPattern, Scanner, add_token, add_whole_token, cut_table,
+    PATTERN_SPLITTER, PATTERN_NONE, SCAN_ENDS, ScannedPattern, Scanner, add_token, add_whole_token, cut_table,
     number_of, scan_block, scan_cut, scan_start, splits_at_every_space
 )
 from bpe.scanning.special_tokens cimport Hit, Rules, SpecialTokens
@@ -181,7 +181,7 @@ cdef class Encoder:
         if others:
             self.ids = <uint32_t *> checked_malloc(ranks.symbols * sizeof(uint32_t))
             memcpy(self.ids, &id_array[0], ranks.symbols * sizeof(uint32_t))
-        if cuts and ranks.all_bytes and PATTERN_WHOLE < scanner < PATTERN_SPLITTER:
+        if cuts and ranks.all_bytes and PATTERN_NONE < scanner < PATTERN_SPLITTER:
             self.cuts = make_cuts(ranks)
 
     def __dealloc__(self):

@@ -1,5 +1,5 @@
 # Merging many bytes: a heap of candidates over a linked list, so that n of them cost n log n, whatever the text. A
-# candidate is a merge << 32 | the place of its left symbol: the lowest rank comes first, of equals the leftmost.
+# candidate is a merge << 32 | the position of its left symbol: the lowest rank comes first, of equals the leftmost.
 
 
 cdef size_t merge_with_heap(Ranks ranks, Work *work, const uint8_t *text, size_t size) except 0 nogil:

@@ -3,9 +3,9 @@
  * A lane holds the symbols of one pretoken. Beside each symbol stands a key, which says what it merges to with the next
  * one. Here "the" is merge 7 and "re" merge 3, and the other pairs do not merge:
  *
- *     place        0        1        2        3                31                    6 5       0
+ *     position     0        1        2        3                31                    6 5       0
  *     symbols      th       e        r        e         key    +----------------------+---------+
- *     keys         7, 0     NONE     3, 2     NONE             |        merge         |  place  |   NONE: all ones
+ *     keys         7, 0     NONE     3, 2     NONE             |        merge         |position |   NONE: all ones
  *                                                              +----------------------+---------+
  *
  * The number of a merge is its rank. So the least key of a lane names the merge to make next, the lowest rank and
@@ -18,7 +18,7 @@
  *     probe      an entry of the table for each probe                      -> keys; retries: another pair stood there
  *
  * Which bytes join, which pairs pass the filter and which entry is the one wanted are all unpredictable. So none of
- * them is a branch: each result is written to the next free place, and the place moves on by one or by none.
+ * them is a branch: each result is written to the next free position, and the position moves on by one or by none.
  *
  * One merge in a lane is one step, and lanes take steps in turn, until none of their pairs merges. A step makes a
  * symbol, which has two new neighbours; the entries of these two pairs are prefetched, and read when the lane's turn
@@ -55,7 +55,7 @@ typedef struct { /* of a pair whose entry is being prefetched */
 typedef struct {
     uint32_t keys[LANE_BYTES + 1];
     uint32_t symbols[LANE_BYTES + 1]; /* when the lane is merged, the first `count` are the result */
-    uint8_t begins[LANE_BYTES];       /* the place in the text of each symbol that the lane began with */
+    uint8_t begins[LANE_BYTES];       /* the position in the text of each symbol that the lane began with */
     uint64_t alive;                   /* a bit for each of those symbols that was not merged into the one before it */
     Lookup left, right;               /* what the symbol made last merges to with its neighbours */
     size_t keys_count, count;         /* keys_count: a multiple of eight */
@@ -65,13 +65,13 @@ typedef struct {
 typedef struct {
     uint64_t pairs[CANDIDATES];
     size_t slots[CANDIDATES];
-    uint32_t places[CANDIDATES];  /* lane * LANE_BYTES + place of the left symbol */
-    uint32_t retries[CANDIDATES]; /* numbers of probes */
+    uint32_t positions[CANDIDATES]; /* lane * LANE_BYTES + position of the left symbol */
+    uint32_t retries[CANDIDATES];   /* numbers of probes */
 } Candidates;
 
-static inline uint32_t key_of(uint32_t merge, uint32_t place) { return merge * LANE_BYTES | place; }
+static inline uint32_t key_of(uint32_t merge, uint32_t position) { return merge * LANE_BYTES | position; }
 static inline uint32_t merge_of_key(uint32_t key) { return key / LANE_BYTES; }
-static inline uint32_t place_of_key(uint32_t key) { return key % LANE_BYTES; }
+static inline uint32_t position_of_key(uint32_t key) { return key % LANE_BYTES; }
 
 static inline void start_lane(const MergeTables *tables, Lane *lane, size_t symbols) {
     lane->alive = ~0ULL >> (LANE_BYTES - symbols);
@@ -81,7 +81,7 @@ static inline void start_lane(const MergeTables *tables, Lane *lane, size_t symb
 }
 
 /* Join the bytes of a piece, and append its pairs to the candidates; returns how many there are then. */
-static inline size_t join_bytes(const MergeTables *tables, Lane *lane, const Piece *piece, uint32_t lane_place,
+static inline size_t join_bytes(const MergeTables *tables, Lane *lane, const Piece *piece, uint32_t lane_position,
                                 Candidates *all, size_t n_candidates) {
     const uint8_t *text = piece->text;
     const size_t size = piece->size;
@@ -105,7 +105,7 @@ static inline size_t join_bytes(const MergeTables *tables, Lane *lane, const Pie
         lane->symbols[symbols] = symbol;
         lane->begins[symbols] = (uint8_t)at;
         all->pairs[n_candidates] = pair_of(tables, previous, symbol);
-        all->places[n_candidates] = lane_place + (uint32_t)symbols - 1;
+        all->positions[n_candidates] = lane_position + (uint32_t)symbols - 1;
         n_candidates += (at > 0) & ~second;
         symbols += 1 & ~second; /* the second byte of two that join leaves no symbol */
         previous ^= (previous ^ symbol) & ~second;
@@ -121,7 +121,7 @@ static inline size_t filter_candidates(const MergeTables *tables, Candidates *al
     for (size_t i = 0; i < n_candidates; i++) {
         const uint64_t pair = all->pairs[i];
         all->pairs[n_probes] = pair;
-        all->places[n_probes] = all->places[i];
+        all->positions[n_probes] = all->positions[i];
         n_probes += (size_t)may_merge(tables, pair, &all->slots[n_probes]);
     }
     return n_probes;
@@ -131,8 +131,9 @@ static inline size_t probe_pairs(const MergeTables *tables, Lane *lanes, Candida
     size_t n_retries = 0;
     for (size_t i = 0; i < n_probes; i++) {
         const uint64_t entry = tables->pairs[all->slots[i]];
-        const uint32_t other = pair_of_entry(tables, entry) != all->pairs[i], place = all->places[i] % LANE_BYTES;
-        lanes[all->places[i] / LANE_BYTES].keys[place] = key_of(merge_of_entry(tables, entry), place) | (0 - other);
+        const uint32_t other = pair_of_entry(tables, entry) != all->pairs[i], position = all->positions[i] % LANE_BYTES;
+        lanes[all->positions[i] / LANE_BYTES].keys[position] =
+            key_of(merge_of_entry(tables, entry), position) | (0 - other);
         all->retries[n_retries] = (uint32_t)i;
         n_retries += other & (entry != FREE);
     }
@@ -144,8 +145,8 @@ static inline void probe_further(const MergeTables *tables, Lane *lanes, const C
     for (size_t n = 0; n < n_retries; n++) {
         const size_t i = all->retries[n];
         const uint32_t merge = find_merge(tables, all->pairs[i], (all->slots[i] + 1) & tables->mask);
-        const uint32_t place = all->places[i] % LANE_BYTES;
-        if (merge != NONE) lanes[all->places[i] / LANE_BYTES].keys[place] = key_of(merge, place);
+        const uint32_t position = all->positions[i] % LANE_BYTES;
+        if (merge != NONE) lanes[all->positions[i] / LANE_BYTES].keys[position] = key_of(merge, position);
     }
 }
 
@@ -221,15 +222,15 @@ static inline int merge_step(const MergeTables *tables, Lane *lane, lowest_funct
     }
     lane->keys[lane->right.at] = right_key;
     lane->keys[lane->left.at] = left_key;
-    const uint32_t at = place_of_key(best), product = made_by(tables, merge_of_key(best));
+    const uint32_t at = position_of_key(best), product = made_by(tables, merge_of_key(best));
     uint64_t after = alive & (~(uint64_t)1 << at);
     const uint64_t before = alive & ~(~(uint64_t)0 << at);
-    const uint32_t right_place =
-        (uint32_t)count_trailing_zeros(after); /* its place in the lane; `at` is the left one */
+    const uint32_t right_position =
+        (uint32_t)count_trailing_zeros(after); /* its position in the lane; `at` is the left one */
     after &= after - 1;
     lane->symbols[at] = product;
-    lane->keys[at] = lane->keys[right_place] = NONE;
-    lane->alive = alive & ~((uint64_t)1 << right_place);
+    lane->keys[at] = lane->keys[right_position] = NONE;
+    lane->alive = alive & ~((uint64_t)1 << right_position);
     lane->right.slot = lane->left.slot = tables->mask + 1;
     lane->right.at = lane->left.at = LANE_BYTES;
     if (after) start_lookup(tables, &lane->right, at, product, lane->symbols[count_trailing_zeros(after)]);

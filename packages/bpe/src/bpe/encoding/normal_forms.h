@@ -46,8 +46,8 @@ typedef struct {
 
 /* A text that is being normalized.
  *
- * origins: where asked for, two numbers for each part of the result: twice the place where it begins, and 1 more for a
- * part that is copied; and the place in the text. */
+ * origins: where asked for, two numbers for each part of the result: twice the position where it begins, and 1 more for
+ * a part that is copied; and the position in the text. */
 typedef struct {
     uint8_t *bytes;
     size_t size, room;
@@ -149,7 +149,7 @@ static inline void normal_append(NormalText *out, uint32_t code) {
 static inline size_t normal_decompose(uint32_t code, int form, NormalCode *to) {
     const size_t record = normal_record(code);
     const uint32_t syllable = code - FIRST_SYLLABLE;
-    const size_t place = form & 1 ? normal_compatible[record] : normal_canonical[record];
+    const size_t index = form & 1 ? normal_compatible[record] : normal_canonical[record];
     if (syllable < SYLLABLES) {
         const uint32_t final = syllable % FINALS;
         to[0] = (NormalCode){FIRST_LEAD + syllable / (VOWELS * FINALS), 0, 0};
@@ -157,15 +157,15 @@ static inline size_t normal_decompose(uint32_t code, int form, NormalCode *to) {
         to[2] = (NormalCode){BEFORE_FINALS + final, 1, 0};
         return final ? 3 : 2;
     }
-    if (!place) {
+    if (!index) {
         *to = (NormalCode){code, 0, normal_class[record]};
         return 1;
     }
-    for (uint32_t i = 0; i < normal_codes[place]; i++) {
-        const uint32_t part = normal_codes[place + 1 + i];
+    for (uint32_t i = 0; i < normal_codes[index]; i++) {
+        const uint32_t part = normal_codes[index + 1 + i];
         to[i] = (NormalCode){part, i > 0, normal_class[normal_record(part)]};
     }
-    return normal_codes[place];
+    return normal_codes[index];
 }
 
 /* Put marks that stand side by side in the order of their classes, equal ones as they stood. */
@@ -177,12 +177,12 @@ static bool normal_order(NormalCode *codes, size_t count) {
             for (; end < count && codes[end].class; end++) ordered &= codes[end - 1].class <= codes[end].class;
         }
         if (!ordered) { /* by counting, which is linear in the marks of a hostile text */
-            size_t places[257] = {0};
+            size_t starts[257] = {0};
             NormalCode *sorted = malloc((end - begin) * sizeof(NormalCode));
             if (!sorted) return false;
-            for (size_t i = begin; i < end; i++) places[codes[i].class + 1]++;
-            for (int i = 0; i < 256; i++) places[i + 1] += places[i];
-            for (size_t i = begin; i < end; i++) sorted[places[codes[i].class]++] = codes[i];
+            for (size_t i = begin; i < end; i++) starts[codes[i].class + 1]++;
+            for (int i = 0; i < 256; i++) starts[i + 1] += starts[i];
+            for (size_t i = begin; i < end; i++) sorted[starts[codes[i].class]++] = codes[i];
             memcpy(codes + begin, sorted, (end - begin) * sizeof(NormalCode));
             free(sorted);
         }
@@ -221,8 +221,8 @@ static bool normal_stretch(NormalText *out, const uint8_t *text, size_t begin, s
     if (end - begin > FEW_BYTES) {
         for (size_t at = begin; at < end; at += length) {
             const size_t record = normal_record(normal_decode(text, end, at, &length));
-            const size_t place = form & 1 ? normal_compatible[record] : normal_canonical[record];
-            most += place && normal_codes[place] > 3 ? normal_codes[place] : 3;
+            const size_t index = form & 1 ? normal_compatible[record] : normal_canonical[record];
+            most += index && normal_codes[index] > 3 ? normal_codes[index] : 3;
         }
         if (most > FEW_CODES && !(codes = malloc(most * sizeof(NormalCode)))) return false;
     }
@@ -316,7 +316,7 @@ static size_t normal_find(const void *units, int width, size_t count, size_t at,
                         : normal_find_4(units, count, at, form);
 }
 
-/* The first place from `at` on that is no ASCII, or `size`. */
+/* The first position from `at` on that is no ASCII, or `size`. */
 static inline size_t normal_skip_ascii(const uint8_t *text, size_t size, size_t at) {
     uint64_t word;
     for (; at + 8 <= size; at += 8) {

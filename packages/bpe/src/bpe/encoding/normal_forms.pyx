@@ -105,8 +105,8 @@ cdef object normalize_str(str text, int form):
 def normalized_with_origins(const uint8_t[::1] text not None, str form not None):
     """The text in a form, and where its parts come from; None where it is in that form already.
 
-    The second result has a row for each part: twice the place where it begins, and 1 more where it is copied; and the
-    place in the text of the copy, or of the character that it belongs to.
+    The second result has a row for each part: twice the position where it begins, and 1 more where it is copied; and
+    the position in the text of the copy, or of the character that it belongs to.
     """
     return normalize(text, FORMS.index(form), True)
 

@@ -13,8 +13,8 @@ from bpe.expressions import step_options
 from bpe.native.lazy_imports import json, regex
 from bpe.native.lazy_imports import numpy as np
 
-Places = Any  # where each character of a text comes from, an array of int64; None where nobody needs to know
-Change = Callable[[str, Places], tuple[str, Places]]
+Offsets = Any  # where each character of a text comes from, an array of int64; None where nobody needs to know
+Change = Callable[[str, Offsets], tuple[str, Offsets]]
 
 FORMS = ("NFC", "NFD", "NFKC", "NFKD")
 _CHARACTER_BY_CHARACTER = {"NFC", "NFD", "Lowercase", "StripAccents", "Nmt"}  # and an ASCII space stays one
@@ -58,14 +58,14 @@ def normalizer_of(normalizer: str | None) -> Callable[[str], str]:
     return lambda text: normalize(normalizer, text, None)[0]
 
 
-def normalize(normalizer: str | None, text: str, places: Places, continued: bool = False) -> tuple[str, Places]:
-    """Normalize a text, and move the places of its characters with them, as tokenizers does for its offsets.
+def normalize(normalizer: str | None, text: str, offsets: Offsets, continued: bool = False) -> tuple[str, Offsets]:
+    """Normalize a text, and move the positions of its characters with them, as tokenizers does for its offsets.
 
     continued: the text goes on where another was cut, so nothing is put before it.
     """
     for change in _changes(normalizer, continued):
-        text, places = change(text, places)
-    return text, places
+        text, offsets = change(text, offsets)
+    return text, offsets
 
 
 @functools.lru_cache(maxsize=256)
@@ -100,21 +100,21 @@ def _changes_of(step: Mapping[str, Any]) -> list[Change]:
     return [*changes, _each(_lowercase)] if step["lowercase"] else changes
 
 
-def put_before(before: str, text: str, places: Places) -> tuple[str, Places]:
-    """Put a text before another that is not empty; it gets the place of the other's first character."""
+def put_before(before: str, text: str, offsets: Offsets) -> tuple[str, Offsets]:
+    """Put a text before another that is not empty; it gets the position of the other's first character."""
     if not text:
-        return text, places
-    return before + text, None if places is None else np.concatenate([np.repeat(places[:1], len(before)), places])
+        return text, offsets
+    return before + text, None if offsets is None else np.concatenate([np.repeat(offsets[:1], len(before)), offsets])
 
 
 def _each(change_text: Callable[[str], str]) -> Change:
     """A change of each character by itself."""
 
-    def change(text: str, places: Places) -> tuple[str, Places]:
-        if places is None:
+    def change(text: str, offsets: Offsets) -> tuple[str, Offsets]:
+        if offsets is None:
             return change_text(text), None
         parts = list(map(change_text, text))
-        return "".join(parts), np.repeat(places, np.fromiter(map(len, parts), dtype=np.int64, count=len(parts)))
+        return "".join(parts), np.repeat(offsets, np.fromiter(map(len, parts), dtype=np.int64, count=len(parts)))
 
     return change
 
@@ -123,38 +123,38 @@ def _translating(table: Mapping[int, str | None]) -> Change:
     return _each(lambda text: text.translate(table))
 
 
-def _to_form(form: str, text: str, places: Places) -> tuple[str, Places]:
+def _to_form(form: str, text: str, offsets: Offsets) -> tuple[str, Offsets]:
     """A text in one of FORMS, as tokenizers has it."""
     if text.isascii():
-        return text, places
+        return text, offsets
     data = text.encode("utf-8", "surrogatepass")
-    if places is None:
+    if offsets is None:
         changed = normalized(data, form)
         return text if changed is None else changed.decode("utf-8", "surrogatepass"), None
     result = normalized_with_origins(data, form)
     if result is None:
-        return text, places
+        return text, offsets
     changed, parts = result
     begins = np.flatnonzero(np.frombuffer(changed, dtype=np.uint8) & 0xC0 != 0x80)
     part = parts[np.searchsorted(parts[:, 0] >> 1, begins, "right") - 1]
     origins = part[:, 1] + np.where(part[:, 0] & 1, begins - (part[:, 0] >> 1), 0)
-    return changed.decode("utf-8", "surrogatepass"), places[characters_of_bytes(data)[origins]]
+    return changed.decode("utf-8", "surrogatepass"), offsets[characters_of_bytes(data)[origins]]
 
 
 def _replacing(step: Mapping[str, Any]) -> Change:
     literal, expression, content = step["pattern"].get("String"), _expression_of(step["pattern"]), step["content"]
 
-    def change(text: str, places: Places) -> tuple[str, Places]:
-        if places is None:
+    def change(text: str, offsets: Offsets) -> tuple[str, Offsets]:
+        if offsets is None:
             return text.replace(literal, content) if literal else expression.sub(lambda _: content, text), None
-        parts, place_parts, end = [], [], 0
+        parts, offset_parts, end = [], [], 0
         for match in expression.finditer(text):
             begin, after = match.span()
             parts += [text[end:begin], content]
-            # A replacement has the place of the last character of its match.
-            place_parts += [places[end:begin], np.repeat(places[after - 1 : after], len(content))]
+            # A replacement has the position of the last character of its match.
+            offset_parts += [offsets[end:begin], np.repeat(offsets[after - 1 : after], len(content))]
             end = after
-        return "".join([*parts, text[end:]]), np.concatenate([*place_parts, places[end:]])
+        return "".join([*parts, text[end:]]), np.concatenate([*offset_parts, offsets[end:]])
 
     return change
 
@@ -164,10 +164,10 @@ def _stripping(step: Mapping[str, Any]) -> Change:
         chr(code) for first, last in expressions.properties.white_space() for code in range(first, last + 1)
     )
 
-    def change(text: str, places: Places) -> tuple[str, Places]:
+    def change(text: str, offsets: Offsets) -> tuple[str, Offsets]:
         begin = len(text) - len(text.lstrip(spaces)) if step["strip_left"] else 0
         text = text[begin:].rstrip(spaces) if step["strip_right"] else text[begin:]
-        return text, None if places is None else places[begin : begin + len(text)]
+        return text, None if offsets is None else offsets[begin : begin + len(text)]
 
     return change
 

@@ -36,14 +36,14 @@ def spaces_added_by(steps: str) -> str:
     return "always" if drops else "if missing"
 
 
-def places_by_pretoken(
+def positions_by_pretoken(
     data: bytes, pretokens: Iterable[bytes], encoder: Encoder, decoder: Decoder, lost: bytes | None, spaces: str
 ) -> tuple[list[int], list[int], list[int]]:
-    """Return the ids of a piece with bytes that are left out or spaces that are added, and the places of each.
+    """Return the ids of a piece with bytes that are left out or spaces that are added, and the positions of each.
 
-    lost: the bytes that are left out, between which tokens stand in their places. None for the places that tokenizers
-    gives: there such bytes move the tokens behind them in their pretoken to the left, and a byte has the size of the
-    printable character that stands for it. spaces: of spaces_added_by(); a space has the place of what follows it.
+    lost: the bytes that are left out, between which tokens stand in their places. None for the positions of
+    tokenizers: there such bytes move the tokens behind them in their pretoken to the left, and a byte has the size of
+    the printable character that stands for it. spaces: of spaces_added_by(); a space has that of what follows it.
     """
     ids: list[int] = []
     begins: list[int] = []
@@ -56,12 +56,12 @@ def places_by_pretoken(
         begin = max(end, data.find(pretoken[added:], end))  # what a pattern drops lies between pretokens
         end = begin + len(pretoken) - added
         numbers = encoder.encode_pieces([pretoken]).tolist()
-        counted = [(place, byte) for place, byte in enumerate(pretoken) if lost is None or byte not in lost]
-        places = [max(0, place - added) for place, byte in counted for _ in range(size_of[byte])]
+        counted = [(position, byte) for position, byte in enumerate(pretoken) if lost is None or byte not in lost]
+        positions = [max(0, position - added) for position, byte in counted for _ in range(size_of[byte])]
         at = 0
         for token in decoder.decode_each(numbers):
-            begins.append(begin + places[at])
+            begins.append(begin + positions[at])
             at += sum(map(size_of.__getitem__, token))
-            ends.append(begin + places[at] if at < len(places) else end)
+            ends.append(begin + positions[at] if at < len(positions) else end)
         ids += numbers
     return ids, begins, ends

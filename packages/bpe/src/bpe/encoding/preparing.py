@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bpe.encoding.normalizing import (
     FORMS,
-    Places,
+    Offsets,
     cuts_at_spaces,
     marks_spaces_only,
     normalize,
@@ -42,7 +42,7 @@ class Piece(NamedTuple):
 
     text: str
     id: int
-    places: Places
+    offsets: Offsets
 
 
 class Preparation:
@@ -53,7 +53,7 @@ class Preparation:
             to them; None where their pieces have to be made here.
         alone: True if the encoder takes only texts without added tokens so: where tokens have flags, or may overlap.
         space: the rule for a space in front, as bpe.encoding.encoder.Encoder takes it.
-        can_cut: True if cut_safely() finds places in any long text.
+        can_cut: True if cut_safely() finds positions in any long text.
         goes_on: True if a text may be cut before a space, and go on from there.
     """
 
@@ -111,19 +111,19 @@ class Preparation:
         *,
         continued: bool = False,
         trusted: NDArray[np.bool_] | None = None,
-        places: Places = None,
+        offsets: Offsets = None,
     ) -> list[Piece]:
         """The text cut up, ready to be encoded piece by piece.
 
         continued: it goes on where another was cut, see ends_open(). trusted: for each character, whether it may be of
-        a token; all may, if None. places: of each character, if the pieces are to have any.
+        a token; all may, if None. offsets: of each character, if the pieces are to have any.
         """
         early, late = self._early_and_late(tokens)
-        if trusted is not None and late and places is None:  # to know which characters of the normal form are trusted
-            places = np.arange(len(text))
+        if trusted is not None and late and offsets is None:  # to know which characters of the form are trusted
+            offsets = np.arange(len(text))
         pieces: list[Piece] = []
         for begin, end, number in self._spans(text, early, trusted):
-            piece, at = text[begin:end], None if places is None else places[begin:end]
+            piece, at = text[begin:end], None if offsets is None else offsets[begin:end]
             if number >= 0:
                 pieces.append(Piece(piece, number, at))
                 continue
@@ -146,8 +146,8 @@ class Preparation:
             puts_space = not continued and (prepend == "always" or (prepend == "first" and first))
         if not puts_space or text.startswith(" "):
             return piece._replace(text=text)
-        text, places = put_before(" ", text, piece.places)
-        return piece._replace(text=text, places=places)
+        text, offsets = put_before(" ", text, piece.offsets)
+        return piece._replace(text=text, offsets=offsets)
 
     def _early_and_late(self, tokens: SpecialTokens) -> tuple[SpecialTokens, SpecialTokens]:
         both = self._early_and_late_of.get(tokens.names)

@@ -77,7 +77,7 @@ ctypedef struct Work:           # room for merging, kept from one pretoken to th
 
 cdef enum:
     MOST_SYMBOLS = (1 << 21) - 1    # two symbols and a merge fit in 64 bits
-    MOST_MERGES = (1 << 22) - 2     # a merge and a place in a lane fit in 32 bits
+    MOST_MERGES = (1 << 22) - 2     # a merge and a position in a lane fit in 32 bits
     MOST_BYTES = 0x7FFFFFFF         # bytes of the longest pretoken
     WIDE_OVERLAP = 28           # bytes that neighbours of join_windows() have in common, nearly always with a symbol
     WINDOW_STEP = LANE_BYTES - WIDE_OVERLAP     # from where one of them begins to the next
@@ -108,8 +108,8 @@ cdef class Ranks:
     cdef bint drops_bytes               # those that are none are left out
     cdef MergeTables tables
     cdef lowest_function lowest         # for the process's SIMD level
-    cdef uint32_t *whole                # symbols that stand for a whole pretoken though merges do not reach them
-    cdef size_t whole_mask
+    cdef uint32_t *pretokens            # symbols that stand for a whole pretoken though merges do not reach them
+    cdef size_t pretokens_mask
     cdef size_t longest_whole           # 0: there are none
 
     def __cinit__(
@@ -166,7 +166,7 @@ cdef class Ranks:
         free(self.text)
         free(self.size)
         free_tables(&self.tables)
-        free(self.whole)
+        free(self.pretokens)
 
     cdef size_t merge(self, Work *work, const uint8_t *text, size_t size) except? 0 nogil:
         """The symbols of a pretoken of at least one byte, in work.found; returns how many."""
@@ -225,13 +225,13 @@ cdef class Ranks:
 
     cdef uint32_t find_whole(self, const uint8_t *text, size_t size) noexcept nogil:
         """The symbol that these bytes are as a whole though merges do not reach it, or NONE."""
-        cdef size_t at = hash_bytes(text, size, hash_seed) & self.whole_mask
+        cdef size_t at = hash_bytes(text, size, hash_seed) & self.pretokens_mask
         cdef uint32_t symbol
-        while self.whole[at] != NONE:
-            symbol = self.whole[at]
+        while self.pretokens[at] != NONE:
+            symbol = self.pretokens[at]
             if self.size[symbol] == size and memcmp(self.text[symbol], text, size) == 0:
                 return symbol
-            at = (at + 1) & self.whole_mask
+            at = (at + 1) & self.pretokens_mask
         return NONE
 
 

@@ -23,7 +23,7 @@ def spans_of(text: AnyStr, tokens: SpecialTokens) -> list[Span]:
     """Return a text cut up at these tokens."""
     data = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
     spans, end = [], 0
-    for piece, index in tokens.split(data):
+    for piece, index in tokens.partition(data):
         size = len(piece.decode("utf-8", "surrogateescape")) if isinstance(text, str) else len(piece)
         begin, end = end, end + size
         spans.append((begin, end, tokens.ids[index] if index >= 0 else -1))

@@ -1,7 +1,7 @@
 # Pretokens counted as the symbols that a list of merges makes of them: where merging goes on in longer pretokens.
 #
 # SuperBPE's second pretokens are stretches of sentences, most of them different. Each is cut up between two bytes that
-# no token has side by side: no merge goes on across such a place, so that the pieces, which are words as a rule, merge
+# no token has side by side: no merge goes on at such a border, so that the pieces, which are words as a rule, merge
 # to the symbols that they have in the whole, and nearly all of them are in the encoder's cache.
 
 cdef enum:

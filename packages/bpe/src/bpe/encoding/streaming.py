@@ -59,18 +59,18 @@ def last_cut(size: int, cut: Callable[[int], int], longest: int) -> int:
     """The last safe cut in a text of `size` bytes, whatever follows it; 0 where there is none.
 
     It is looked for in the last 256 bytes, then in four times more, and so on; not in the last `longest` bytes, where a
-    special token may have begun. cut: the first safe cut from a place on, or the size.
+    special token may have begun. cut: the first safe cut from a position on, or the size.
     """
     limit = size - longest
     step = 256
     while limit > 0:
         begin = max(1, limit - step)
-        last, place = 0, begin - 1
+        last, position = 0, begin - 1
         while True:
-            place = cut(place + 1)
-            if place > limit or place == size:
+            position = cut(position + 1)
+            if position > limit or position == size:
                 break
-            last = place
+            last = position
         if last or begin == 1:
             return last
         step *= 4
@@ -83,8 +83,8 @@ def last_bounded_end(text: bytes, ends: NDArray[np.uint64], limit: int) -> int:
     A pretoken ends between two digits only where the pattern allows no more in one, and between a small and a capital
     letter only where it separates these, or after a contraction: no match depended on anything further to the right.
     """
-    for place in range(int(np.searchsorted(ends, limit, side="right")) - 1, -1, -1):
-        end = int(ends[place])
+    for index in range(int(np.searchsorted(ends, limit, side="right")) - 1, -1, -1):
+        end = int(ends[index])
         before, after = text[end - 1 : end], text[end : end + 1]
         if (before.isdigit() and after.isdigit()) or (before.islower() and after.isupper()):
             return end

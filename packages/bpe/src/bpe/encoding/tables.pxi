@@ -4,7 +4,7 @@
 cdef int fill_tables(
     Ranks ranks, const uint32_t[:, ::1] merges, bint by_rank, bint ignore_merges, dict aliases
 ) except -1:
-    """Fill ranks.tables and ranks.whole. by_rank: there are no merges, but any two that join to a symbol merge."""
+    """Fill ranks.tables and ranks.pretokens. by_rank: there are no merges, but any two that join to a symbol merge."""
     cdef MergeTables *tables = &ranks.tables
     cdef size_t i, listed = ranks.symbols if by_rank else merges.shape[0], count, lost_count = 0
     cdef bint several = False, by_symbol = by_rank, in_order = True
@@ -69,8 +69,8 @@ cdef dict copy_parts(Ranks ranks):
     cdef MergeTables *tables = &ranks.tables
     cdef size_t i, slots = tables.mask + 1
     lost = []
-    if ranks.whole != NULL:
-        lost = [ranks.whole[i] for i in range(ranks.whole_mask + 1) if ranks.whole[i] != NONE]
+    if ranks.pretokens != NULL:
+        lost = [ranks.pretokens[i] for i in range(ranks.pretokens_mask + 1) if ranks.pretokens[i] != NONE]
     return {
         "text": ranks.joined,
         "sizes": copy(ranks.size, ranks.symbols * sizeof(uint32_t)),
@@ -84,7 +84,7 @@ cdef dict copy_parts(Ranks ranks):
 
 
 cdef int take_parts(Ranks ranks, parts) except -1:
-    """Fill ranks.tables and ranks.whole with the parts of other ranks of the same symbols."""
+    """Fill ranks.tables and ranks.pretokens with the parts of other ranks of the same symbols."""
     cdef MergeTables *tables = &ranks.tables
     cdef size_t slots = len(parts["pairs"]) // sizeof(uint64_t) - 1
     cdef const uint32_t[::1] lost = memoryview(parts["lost"]).cast("I")
@@ -108,8 +108,8 @@ cdef int take_parts(Ranks ranks, parts) except -1:
 cdef int check_parts(Ranks ranks) except -1:
     """Refuse tables of parts that merging would read beyond; they may come from a file, and files lie.
 
-    Merging keeps count of the places in a text by itself. What it takes from the tables are the numbers of symbols and
-    of merges, so these are bounded here, and a search of the pairs ends, as one slot is free.
+    Merging keeps count of the positions in a text by itself. What it takes from the tables are the numbers of symbols
+    and of merges, so these are bounded here, and a search of the pairs ends, as one slot is free.
     """
     cdef const MergeTables *tables = &ranks.tables
     cdef size_t symbols = ranks.symbols, merges = ranks.merges, i, free_slots = 0
@@ -205,7 +205,7 @@ cdef int merge_symbols(
                 while i < ranks.symbols and found < LANES and ranks.size[order[i]] == size:
                     symbol = order[i]
                     i += 1
-                    # The texts lie anywhere: their places are fetched first, and then their bytes.
+                    # The texts lie anywhere: their positions are fetched first, and then their bytes.
                     ahead = min(i + 2 * TEXTS_AHEAD, ranks.symbols - 1)
                     prefetch(&ranks.text[order[ahead]])
                     prefetch(&ranks.size[order[ahead]])
@@ -324,26 +324,26 @@ cdef int add_whole(Ranks ranks, const uint32_t *lost, size_t count) except -1:
     cdef uint32_t symbol
     while slots < count * 2:
         slots *= 2
-    ranks.whole = <uint32_t *> checked_malloc(slots * sizeof(uint32_t))
-    memset(ranks.whole, 0xFF, slots * sizeof(uint32_t))
-    ranks.whole_mask = slots - 1
+    ranks.pretokens = <uint32_t *> checked_malloc(slots * sizeof(uint32_t))
+    memset(ranks.pretokens, 0xFF, slots * sizeof(uint32_t))
+    ranks.pretokens_mask = slots - 1
     for i in range(count):
         symbol = lost[i]
-        at = hash_bytes(ranks.text[symbol], ranks.size[symbol], hash_seed) & ranks.whole_mask
-        while ranks.whole[at] != NONE:
-            at = (at + 1) & ranks.whole_mask
-        ranks.whole[at] = symbol
+        at = hash_bytes(ranks.text[symbol], ranks.size[symbol], hash_seed) & ranks.pretokens_mask
+        while ranks.pretokens[at] != NONE:
+            at = (at + 1) & ranks.pretokens_mask
+        ranks.pretokens[at] = symbol
         ranks.longest_whole = max(ranks.longest_whole, <size_t> ranks.size[symbol])
     return 0
 
 
 cdef cut_table *make_cuts(Ranks ranks) except NULL:
-    """The places where no symbol joins two characters, for a Scanner; see cuts.h. The caller frees the block."""
+    """The positions where no symbol joins two characters, for a Scanner; see cuts.h. The caller frees the block."""
     cdef cut_table *table = <cut_table *> checked_sparse_block(sizeof(cut_table))      # of zeros, few change
     cdef size_t i
     for i in range(ranks.symbols):
         add_token(table, ranks.text[i], ranks.size[i])
-    for i in range(ranks.whole_mask + 1 if ranks.whole != NULL else 0):
-        if ranks.whole[i] != NONE:
-            add_whole_token(table, ranks.text[ranks.whole[i]], ranks.size[ranks.whole[i]])
+    for i in range(ranks.pretokens_mask + 1 if ranks.pretokens != NULL else 0):
+        if ranks.pretokens[i] != NONE:
+            add_whole_token(table, ranks.text[ranks.pretokens[i]], ranks.size[ranks.pretokens[i]])
     return table

@@ -57,7 +57,7 @@ def _scanner_of_joins(data: TokenizerData) -> int:
         return -1
     split_off = {*data.special_tokens.values(), *data.added_tokens.values()}
     tokens = [token for number, token in data.vocab.items() if number not in split_off]
-    return register_joins(tokens, every_space=not data.pattern.whole)
+    return register_joins(tokens, every_space=not data.pattern.is_none)
 
 
 class TextEncoder:
@@ -174,7 +174,7 @@ class TextEncoder:
             return self.encoder.encode_array(data, Rules(special, NO_TOKENS), begins=False)
         self.warn_if_slow()
         parts = [np.empty(0, dtype=np.uint32)]
-        for piece, index in special.split(data):
+        for piece, index in special.partition(data):
             if index >= 0:
                 parts.append(np.array([special.ids[index]], dtype=np.uint32))
             else:
@@ -198,7 +198,7 @@ class TextEncoder:
     @made_once_property
     def _lost_bytes(self) -> bytes:
         """The bytes that are left out of a text, as no token has them."""
-        if not self.data.drops_bytes or self.data.words is not None:  # whose encoder gives places itself
+        if not self.data.drops_bytes or self.data.words is not None:  # whose encoder gives positions itself
             return b""
         apart = self.special_ids | self.data.unspelled
         tokens = {token for number, token in self.data.vocab.items() if number not in apart}
@@ -233,20 +233,20 @@ class TextEncoder:
             return None
         ids: list[int] = []
         spans = [np.empty((2, 0), dtype=np.int64)]
-        whole = data.decode("utf-8", "surrogateescape")
-        for piece, number, places in self._any_preparation.pieces(
-            whole, rules.recognised, places=np.arange(len(whole))
+        characters = data.decode("utf-8", "surrogateescape")
+        for piece, number, positions in self._any_preparation.pieces(
+            characters, rules.recognised, offsets=np.arange(len(characters))
         ):
             if number >= 0:
                 ids.append(number)
-                spans.append(np.array([places[:1], places[-1:]]))
+                spans.append(np.array([positions[:1], positions[-1:]]))
                 continue
             of_piece = piece.encode("utf-8", "surrogateescape")
             if self.data.words is not None:
-                piece_ids, *both = self.encoder.with_places(of_piece, self.split(of_piece))  # type: ignore[attr-defined]
+                piece_ids, *both = self.encoder.with_spans(of_piece, self.split(of_piece))  # type: ignore[attr-defined]
             elif loses or self._spaces_added != "never":
                 how = self._lost_bytes if exact else None, self._spaces_added
-                piece_ids, *both = encoding.offsets.places_by_pretoken(
+                piece_ids, *both = encoding.offsets.positions_by_pretoken(
                     of_piece, self.split(of_piece), self.encoder, decoder, *how
                 )
             else:
@@ -255,21 +255,21 @@ class TextEncoder:
                 edges = np.cumsum([0, *sizes])
                 both = [edges[:-1], edges[1:]]
             begins, ends = np.array(both, dtype=np.int64)
-            of_bytes = np.append(encoding.offsets.characters_of_bytes(of_piece), len(places) - 1)
+            of_bytes = np.append(encoding.offsets.characters_of_bytes(of_piece), len(positions) - 1)
             edges = np.minimum([begins, np.maximum(ends - 1, begins)], len(of_piece))
-            spans.append(places[of_bytes[edges]])
+            spans.append(positions[of_bytes[edges]])
             ids += piece_ids
         begins, ends = np.concatenate(spans, axis=1) + np.array([[0], [1]])
         if not isinstance(text, str):
-            sizes = [len(character.encode("utf-8", "surrogateescape")) for character in whole]
+            sizes = [len(character.encode("utf-8", "surrogateescape")) for character in characters]
             begins, ends = np.cumsum([0, *sizes])[[begins, ends]]
         return ids, begins.tolist(), ends.tolist()
 
     def word_ids(self, text: Text, rules: Rules) -> list[int]:
         """For each id of a text, the number of its word: of the pretoken, or of the special or added token."""
-        whole = bytes(checked(text, rules, repair=True)).decode("utf-8", "surrogateescape")
+        characters = bytes(checked(text, rules, repair=True)).decode("utf-8", "surrogateescape")
         sizes: list[int] = []
-        for piece, number, _ in self._any_preparation.pieces(whole, rules.recognised):
+        for piece, number, _ in self._any_preparation.pieces(characters, rules.recognised):
             data = b"" if number >= 0 else piece.encode("utf-8", "surrogateescape")
             # The scanner of a tokenizer of characters splits between tokens too.
             pretokens = self.split(data) if self.data.characters is None else patterns.split(data, self.data.pattern)
@@ -369,11 +369,11 @@ class TextEncoder:
 
     @property
     def can_cut(self) -> bool:
-        """True if safe_cut() finds places in any long text, and what follows one is as a text that begins there."""
+        """True if safe_cut() finds positions in any long text, and what follows one is as a text that begins there."""
         return self._scanner >= 0 and (self._preparation is None or self._preparation.can_cut)
 
     def safe_cut(self, text: Any, at: int, special: SpecialTokens) -> int:
-        """The first place from `at` on where the text may be cut without changing an id; its length for none."""
+        """The first position from `at` on where the text may be cut without changing an id; its length for none."""
 
         def cut(at: int) -> int:
             return safe_cut(text, at, self._scanner, special)
@@ -383,11 +383,11 @@ class TextEncoder:
         return self._preparation.cut_safely(cut, text, at)
 
     def _last_cut(self, text: bytes, special: SpecialTokens) -> int:
-        """The last place at which a text that begins with a pretoken may be cut, whatever follows it; 0 for none."""
+        """The last position at which a text that begins with a pretoken may be cut, whatever follows it; 0 for none."""
         cut = encoding.streaming.last_cut(len(text), lambda at: self.safe_cut(text, at, special), special.longest)
         if cut or self._scanner < 0 or self._preparation is not None or self.data.pattern.name is None:
             return cut
-        *_, (rest, index) = special.split(text) or [(b"", -1)]
+        *_, (rest, index) = special.partition(text) or [(b"", -1)]
         if index >= 0 or len(rest) < special.longest:
             return 0
         ends = boundaries(rest, self.data.pattern.name)
@@ -401,7 +401,7 @@ class TextEncoder:
         """The ids that are certain whatever follows, and the completions of the rest: see bpe.encoding.unstable."""
         data, special = checked(text, rules, repair=False), rules.recognised
         ids = self.unprepared_to_ids(data, special).tolist()
-        *_, (last, index) = special.split(data) or [(b"", 0)]
+        *_, (last, index) = special.partition(data) or [(b"", 0)]
         if index >= 0:
             return ids, []
         pretoken = self.split(last)[-1]

@@ -46,8 +46,8 @@ def completions(
     completed: dict[tuple[int, ...], None] = {}
     for cut in range(len(unstable)):
         begin, rest = unstable[:cut], unstable[cut:]
-        for place in range(bisect_left(tokens, rest), len(tokens)):
-            token = tokens[place]
+        for index in range(bisect_left(tokens, rest), len(tokens)):
+            token = tokens[index]
             if not token.startswith(rest):
                 break
             if not cut:

@@ -4,7 +4,7 @@
 #     window 0   [ th e | catalogue | of the | ca ]
 #     window 1                             [ the | ca t a | logue | of the ]
 #     result     [ th e | catalogue | of   | the | ca t a | logue | of the ]
-#                                            ^ the same symbol in the same place in both: joined there
+#                                            ^ the same symbol in the same position in both: joined there
 #
 # Why that is right. Two symbols agree if merging their joined bytes gives these two again. If each two neighbours
 # among some symbols agree, merging all their bytes gives these symbols: take the first merge that would join across a
@@ -15,7 +15,7 @@
 # does not depend on the pairs around them.
 #
 # Neighbours in the result for a window therefore agree. Where two windows overlap and hold one symbol in common, in the
-# same place, the symbols of the first as far as that one and then those of the second are the result for both. Where
+# same position, the symbols of the first as far as that one and then those of the second are the result for both. Where
 # they have none in common, a window of four times the width is merged instead. It overlaps the finished part by
 # a quarter, so that all widenings together cost a few times the part that they add.
 #
@@ -32,7 +32,7 @@ cdef enum:
 ctypedef struct Window:
     size_t begin, end           # in the text
     const uint32_t *symbols     # of its result, and where each begins in it, `pitch` words from one to the next
-    const uint32_t *places
+    const uint32_t *positions
     size_t pitch, count
 
 
@@ -61,7 +61,7 @@ cdef size_t merge_in_windows(Ranks ranks, Work *work, const uint8_t *text, size_
         end = min(size, begin + width)
         if end - begin != window.end - window.begin or memcmp(text + begin, text + window.begin, end - begin):
             window.count = merge_with_heap(ranks, work, text + begin, end - begin)
-            window.symbols, window.places = &work.linked.symbol, &work.linked.previous
+            window.symbols, window.positions = &work.linked.symbol, &work.linked.previous
             window.pitch = sizeof(Linked) // sizeof(uint32_t)
         window.begin, window.end = begin, end
         if not join(work, &window):
@@ -116,7 +116,7 @@ cdef int join_lanes(
         count += 1
     merge_lanes(&ranks.tables, ranks.lowest, work.lanes, pieces, found)
     for lane in work.lanes[:found]:
-        list_places(lane)
+        list_positions(lane)
     for i in range(count):
         if not join_lane(work, &work.lanes[lane_of[i]], &windows[i]):
             return False
@@ -168,15 +168,15 @@ cdef size_t join_windows(Work *work, size_t first, size_t count, size_t size) ex
     for i in range(count):
         window.begin = i * WINDOW_STEP
         window.end = min(size, window.begin + LANE_BYTES)
-        list_places(&work.lanes[first + i])
+        list_positions(&work.lanes[first + i])
         if not join_lane(work, &work.lanes[first + i], &window):
             return 0
     work.found = work.symbols
     return work.count
 
 
-cdef void list_places(Lane *lane) noexcept nogil:
-    """Put the place of each symbol of a merged lane into its keys, which it no longer needs."""
+cdef void list_positions(Lane *lane) noexcept nogil:
+    """Put the position of each symbol of a merged lane into its keys, which it no longer needs."""
     cdef uint64_t bits = lane.alive
     cdef size_t i
     for i in range(lane.count):
@@ -185,8 +185,8 @@ cdef void list_places(Lane *lane) noexcept nogil:
 
 
 cdef int join_lane(Work *work, Lane *lane, Window *window) except -1 nogil:
-    """join() for a window whose result is in a lane, with its places."""
-    window.symbols, window.places, window.pitch, window.count = lane.symbols, lane.keys, 1, lane.count
+    """join() for a window whose result is in a lane, with its positions."""
+    window.symbols, window.positions, window.pitch, window.count = lane.symbols, lane.keys, 1, lane.count
     return join(work, window)
 
 
@@ -196,7 +196,7 @@ cdef int join(Work *work, const Window *window) except -1 nogil:
     A window that begins with the text needs none.
     """
     cdef size_t i = work.count, k = 0, room
-    cdef uint32_t place
+    cdef uint32_t position
     while i and work.begins[i - 1] >= window.begin:
         i -= 1
     if window.begin == 0:
@@ -205,13 +205,13 @@ cdef int join(Work *work, const Window *window) except -1 nogil:
         while True:
             if i == work.count or k == window.count:
                 return False
-            place = place_in(window, k)
-            if work.begins[i] == place:
-                if work.begins[i + 1] == place_in(window, k + 1):
+            position = position_in(window, k)
+            if work.begins[i] == position:
+                if work.begins[i + 1] == position_in(window, k + 1):
                     break
                 i += 1
                 k += 1
-            elif work.begins[i] < place:
+            elif work.begins[i] < position:
                 i += 1
             else:
                 k += 1
@@ -223,12 +223,12 @@ cdef int join(Work *work, const Window *window) except -1 nogil:
         work.room = room
     for k in range(k, window.count):
         work.symbols[work.count] = window.symbols[k * window.pitch]
-        work.begins[work.count] = place_in(window, k)
+        work.begins[work.count] = position_in(window, k)
         work.count += 1
     work.begins[work.count] = <uint32_t> window.end
     return True
 
 
-cdef inline uint32_t place_in(const Window *window, size_t k) noexcept nogil:
-    """Return the place of a window's symbol in the text; after the last one, the end of the window."""
-    return <uint32_t> (window.begin + window.places[k * window.pitch] if k < window.count else window.end)
+cdef inline uint32_t position_in(const Window *window, size_t k) noexcept nogil:
+    """Return the position of a window's symbol in the text; after the last one, the end of the window."""
+    return <uint32_t> (window.begin + window.positions[k * window.pitch] if k < window.count else window.end)

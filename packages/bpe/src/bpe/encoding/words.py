@@ -62,8 +62,8 @@ class WordEncoder:
         """The ids of pretokens."""
         return np.array([number for piece in pieces for number in self.word(piece)[0]], dtype=np.uint32)
 
-    def with_places(self, text: bytes, pieces: Iterable[bytes]) -> tuple[list[int], list[int], list[int]]:
-        """The ids of the pretokens of a text, and the places in it where they begin and end.
+    def with_spans(self, text: bytes, pieces: Iterable[bytes]) -> tuple[list[int], list[int], list[int]]:
+        """The ids of the pretokens of a text, and the positions in it where they begin and end.
 
         As in tokenizers, a character that is left out moves the tokens behind it in its pretoken to the left.
         """
@@ -74,10 +74,10 @@ class WordEncoder:
         for piece in pieces:
             at = text.index(piece, end)
             end = at + len(piece)
-            numbers, places = self.word(piece)
+            numbers, positions = self.word(piece)
             ids += numbers
-            begins += [at + place for place in places]
-            ends += [*(at + place for place in places[1:]), end][: len(places)]
+            begins += [at + position for position in positions]
+            ends += [*(at + position for position in positions[1:]), end][: len(positions)]
         return ids, begins, ends
 
     def _word(self, piece: bytes) -> tuple[list[int], list[int]]:
@@ -88,8 +88,8 @@ class WordEncoder:
         ids: list[int] = []
         sizes: list[int] = []  # of the characters of each
         was_unknown = False
-        for place, character in enumerate(text, 1):
-            number = self._ids.get(character + words.suffix if place == len(text) else character, -1)
+        for count, character in enumerate(text, 1):
+            number = self._ids.get(character + words.suffix if count == len(text) else character, -1)
             is_byte = words.byte_level or (words.metaspace and character == "▁")  # which stands for a space
             size = 1 if is_byte else len(character.encode("utf-8", "surrogateescape"))
             if number < 0 and words.fuse_unk and was_unknown:
@@ -152,7 +152,7 @@ class WordDecoder(Decoder):
         pieces = self._pieces(super().decode_each(tokens))
         sizes = [len(piece.decode()) if characters else len(piece) for piece in pieces]
         separator = len(self.words.between)
-        begins = np.cumsum([0, *sizes])[:-1] + [separator if place else 0 for place in range(len(sizes))]
+        begins = np.cumsum([0, *sizes])[:-1] + [separator if index else 0 for index in range(len(sizes))]
         return b"".join(pieces), begins.astype(int).tolist()
 
     def decode_rows(self, tokens: Any, ends: NDArray[np.int64], byte_ends: NDArray[np.int64]) -> bytes:
@@ -183,4 +183,4 @@ class WordDecoder(Decoder):
             ]
         if self.words.metaspace == "always":
             tokens = [token.removeprefix(b" ") for token in tokens[:1]] + tokens[1:]
-        return [between + token if place else token for place, token in enumerate(tokens)]
+        return [between + token if index else token for index, token in enumerate(tokens)]

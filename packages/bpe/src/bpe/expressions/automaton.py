@@ -1,8 +1,8 @@
 """A tree as a deterministic automaton that finds the match which backtracking finds first.
 
-The states of an automaton are lists of places in the expression, the place that backtracking tries first in front
-(Cox 2010, "Regular Expression Matching in the Wild": leftmost-first). A step over a character follows the places in
-that order; where a place is the end of the expression, a match ends before the character, and all places behind it are
+The states of an automaton are lists of positions in the expression, the position that backtracking tries first in front
+(Cox 2010, "Regular Expression Matching in the Wild": leftmost-first). A step over a character follows the positions in
+that order; where a position is the end of the expression, a match ends before the character, and those behind it are
 dropped. What the expression wants to know of the character that follows, `(?!\\S)` or the end of a possessive run, is
 known in the step over that character, so looking one character ahead costs nothing.
 
@@ -23,7 +23,7 @@ from bpe.expressions.sets import EVERYTHING, LAST, NOTHING, CharSet, complement,
 from bpe.expressions.tree import Atomic, Chars, Choice, Edge, Look, Node, Repeat, Sequence
 from bpe.native.printable import PRINTABLE
 
-MOST_PLACES, MOST_STATES, MOST_CLASSES = 4000, 1500, 250
+MOST_POSITIONS, MOST_STATES, MOST_CLASSES = 4000, 1500, 250
 MOST_ENTRIES = 0x7FFF  # of a table, whose entries are 15 bits and a flag
 TOO_LARGE = "it needs too many states"
 MATCH = 0x8000
@@ -36,7 +36,7 @@ class Automaton(NamedTuple):
     classes: the class of each range.
     class_count: how many there are.
     table: rows of class_count + 1 entries, for each class and for the end of the text: MATCH where a match ends
-        before the character, and the place of the next state's row. The first row is no state's, the second
+        before the character, and the position of the next state's row. The first row is no state's, the second
         the state's at the beginning.
     cuts: for each pair of classes CLEAN where no match goes on from one to the other, whatever came before, and what
         is matched before is matched there at the end of a text too; ENDS where also a piece ends there.
@@ -76,11 +76,11 @@ def _compile(node: Node) -> Automaton:
 
 
 class _Program:
-    """The places of an expression: ("chars", set, next), ("split", nexts), ("look", set, end, next), ("match",)."""
+    """Positions of an expression: ("chars", set, next), ("branches", nexts), ("look", set, end, next), ("match",)."""
 
     def __init__(self, node: Node) -> None:
         self.sets: list[CharSet] = []
-        self.places: list[tuple[Any, ...]] = [("match",)]
+        self.positions: list[tuple[Any, ...]] = [("match",)]
         self._numbers: dict[CharSet, int] = {}
         self.start = self.add(node, 0)
 
@@ -90,14 +90,14 @@ class _Program:
             self.sets.append(chars)
         return self._numbers[chars]
 
-    def put(self, *place: object) -> int:
-        if len(self.places) >= MOST_PLACES:
+    def put(self, *position: object) -> int:
+        if len(self.positions) >= MOST_POSITIONS:
             raise _Beyond(TOO_LARGE)
-        self.places.append(place)
-        return len(self.places) - 1
+        self.positions.append(position)
+        return len(self.positions) - 1
 
     def add(self, node: Node, after: int) -> int:
-        """The place at which the node begins, when what follows it begins at `after`."""
+        """The position at which the node begins, when what follows it begins at `after`."""
         if isinstance(node, Chars):
             return self.put("chars", self.number_of(node.chars), after)
         if isinstance(node, Sequence):
@@ -105,7 +105,7 @@ class _Program:
                 after = self.add(part, after)
             return after
         if isinstance(node, Choice):
-            return self.put("split", [self.add(branch, after) for branch in node.branches])
+            return self.put("branches", [self.add(branch, after) for branch in node.branches])
         if isinstance(node, Repeat):
             return self.repeat(node, after)
         if isinstance(node, Atomic):
@@ -129,21 +129,21 @@ class _Program:
             leave = self.put("look", self.number_of(complement(part.chars)), True, after)
         lazy = node.greed == "lazy"
         if most is None:
-            entry = self.put("split", [])
+            entry = self.put("branches", [])
             ways = [self.add(part, entry), leave]
-            self.places[entry] = ("split", ways[::-1] if lazy else ways)
+            self.positions[entry] = ("branches", ways[::-1] if lazy else ways)
         else:
             entry = after
             for copy in range(most - node.least):
                 ways = [self.add(part, entry if copy else after), leave]
-                entry = self.put("split", ways[::-1] if lazy else ways)
+                entry = self.put("branches", ways[::-1] if lazy else ways)
         for _ in range(node.least):
             entry = self.add(part, entry)
         return entry
 
 
 def _next_character(node: Node) -> tuple[CharSet, bool]:
-    """Return the characters that may follow at a place that the node looks at, and True if the text may end there."""
+    """Return the characters that may follow where the node looks, and True if the text may end there."""
     if isinstance(node, Edge) and node.end:
         return NOTHING, True
     if isinstance(node, Look) and node.ahead:
@@ -207,7 +207,7 @@ def _partition(sets: list[CharSet]) -> tuple[list[int], list[int], list[int]]:
 
 def _determinize(program: _Program, members: list[int], class_count: int) -> list[list[int]]:
     """The rows of the states: 0 is no state, 1 the first; the last entry of a row is for the end of the text."""
-    places = program.places
+    positions = program.positions
     rows: list[list[int]] = [[0] * (class_count + 1)]
     first: tuple[int, ...] = (program.start,)
     numbers = {first: 1}
@@ -215,40 +215,40 @@ def _determinize(program: _Program, members: list[int], class_count: int) -> lis
     for state in waiting:
         row = []
         for atom in [*members, None]:
-            places_after, matched = _step(places, state, atom)
-            if places_after and places_after not in numbers:
+            positions_after, matched = _step(positions, state, atom)
+            if positions_after and positions_after not in numbers:
                 if len(numbers) >= MOST_STATES:
                     raise _Beyond(TOO_LARGE)
-                numbers[places_after] = len(numbers) + 1
-                waiting.append(places_after)
-            row.append((numbers[places_after] if places_after else 0) | (MATCH if matched else 0))
+                numbers[positions_after] = len(numbers) + 1
+                waiting.append(positions_after)
+            row.append((numbers[positions_after] if positions_after else 0) | (MATCH if matched else 0))
         rows.append(row)
     return rows
 
 
-def _step(places: list[tuple[Any, ...]], state: tuple[int, ...], atom: int | None) -> tuple[tuple[int, ...], bool]:
-    """The places after a character of the sets in `atom`, a bit each (None: the end); True if a match ends before."""
+def _step(positions: list[tuple[Any, ...]], state: tuple[int, ...], atom: int | None) -> tuple[tuple[int, ...], bool]:
+    """Positions after a character of the sets in `atom`, a bit each (None: the end); True if a match ends before."""
     seen: set[int] = set()
-    next_places: dict[int, None] = {}
+    next_positions: dict[int, None] = {}
     stack = list(reversed(state))
     while stack:
         number = stack.pop()
         if number in seen:
             continue
         seen.add(number)
-        place = places[number]
-        kind = place[0]
+        position = positions[number]
+        kind = position[0]
         if kind == "chars":
-            if atom is not None and atom >> place[1] & 1:
-                next_places.setdefault(place[2])
-        elif kind == "split":
-            stack += reversed(place[1])
+            if atom is not None and atom >> position[1] & 1:
+                next_positions.setdefault(position[2])
+        elif kind == "branches":
+            stack += reversed(position[1])
         elif kind == "look":
-            if place[2] if atom is None else atom >> place[1] & 1:
-                stack.append(place[3])
+            if position[2] if atom is None else atom >> position[1] & 1:
+                stack.append(position[3])
         else:
-            return tuple(next_places), True
-    return tuple(next_places), False
+            return tuple(next_positions), True
+    return tuple(next_positions), False
 
 
 def _minimize(rows: list[list[int]]) -> list[list[int]]:
@@ -334,11 +334,11 @@ def leaves_gaps(automaton: Automaton) -> bool:
     return False
 
 
-def digest(levels: list[tuple[Automaton, bool]]) -> str:
+def digest(stages: list[tuple[Automaton, bool]]) -> str:
     """Return 24 digits of the SHA-256 of automata; expressions of one meaning nearly always have the same digest."""
     import hashlib
 
-    return hashlib.sha256(repr([(*one[:4], in_bytes) for one, in_bytes in levels]).encode()).hexdigest()[:24]
+    return hashlib.sha256(repr([(*one[:4], in_bytes) for one, in_bytes in stages]).encode()).hexdigest()[:24]
 
 
 def scanner_level(automaton: Automaton, in_bytes: bool) -> tuple[int, bool, bytes, bytes, bytes, bytes, bytes]:

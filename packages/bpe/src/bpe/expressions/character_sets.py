@@ -17,7 +17,7 @@ _CONTROL = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "v": "\v", "a": "\a", "e
 
 
 class Cursor:
-    """A place in the text of an expression. at: the number of characters that have been read."""
+    """A position in the text of an expression. at: the number of characters that have been read."""
 
     def __init__(self, text: str, language: Language) -> None:
         self.text, self.at = text, 0

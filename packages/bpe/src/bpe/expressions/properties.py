@@ -161,8 +161,8 @@ def fold(chars: CharSet) -> CharSet:
 
 
 def _holds(chars: CharSet, code: int) -> bool:
-    place = bisect.bisect_right(chars, (code, LAST)) - 1
-    return place >= 0 and chars[place][1] >= code
+    index = bisect.bisect_right(chars, (code, LAST)) - 1
+    return index >= 0 and chars[index][1] >= code
 
 
 @functools.cache

@@ -44,7 +44,7 @@ _SCRIPT_RUN = re.compile(r"([^\x00])(?:\1|\x00)*")  # of the numbers of characte
 _BYTE_OF = {character: byte for byte, character in enumerate(PRINTABLE)}
 
 
-class Level(NamedTuple):
+class Stage(NamedTuple):
     """A tree whose matches are isolated. in_bytes: it sees bytes by their stand-ins. drops: what lies between its
     matches is dropped, so that it serves only where there is nothing.
     """
@@ -97,16 +97,16 @@ def _behaviour(step: Step) -> tuple[str, bool]:
     return step["behavior"], step.get("invert", False)
 
 
-def levels(steps: tuple[Step, ...]) -> list[Level] | None:
+def stages(steps: tuple[Step, ...]) -> list[Stage] | None:
     """The steps as trees whose matches are isolated one after another, or None where they do more than that."""
-    levels_of_steps: list[Level] = []
+    stages_of_steps: list[Stage] = []
     in_bytes = False
     for step in steps:
         if step["type"] == "ByteLevel":
             if in_bytes or step["add_prefix_space"]:
                 return None
             if step["use_regex"]:
-                levels_of_steps.append(Level(tree_of(step), False, False))
+                stages_of_steps.append(Stage(tree_of(step), False, False))
             in_bytes = True
             continue
         if step["type"] in ("BertPreTokenizer", "UnicodeScripts"):
@@ -116,8 +116,8 @@ def levels(steps: tuple[Step, ...]) -> list[Level] | None:
         if behaviour not in ("Isolated", "Contiguous") and not drops:
             return None
         tree = tree_of(step)
-        levels_of_steps.append(Level(Repeat(tree, 1, None) if behaviour == "Contiguous" else tree, in_bytes, drops))
-    return levels_of_steps if in_bytes else None
+        stages_of_steps.append(Stage(Repeat(tree, 1, None) if behaviour == "Contiguous" else tree, in_bytes, drops))
+    return stages_of_steps if in_bytes else None
 
 
 class Splitting:

@@ -52,7 +52,7 @@ class Atomic:
 
 @dataclass(frozen=True)
 class Look:
-    """A place that the part does, or does not, match from (ahead) or up to (behind)."""
+    """A position that the part does, or does not, match from (ahead) or up to (behind)."""
 
     part: Node
     ahead: bool
@@ -82,12 +82,12 @@ def choice(branches: list[Node]) -> Node:
 
 
 def look_behind(chars: CharSet, positive: bool = True) -> Node:
-    """A place after a character of the set, or after none such."""
+    """A position after a character of the set, or after none such."""
     return Look(Chars(chars), False, positive)
 
 
 def look_ahead(chars: CharSet, positive: bool = True) -> Node:
-    """A place before a character of the set, or before none such."""
+    """A position before a character of the set, or before none such."""
     return Look(Chars(chars), True, positive)
 
 

@@ -198,8 +198,8 @@ def check_merged(never: Sequence[bytes], path: StrPath, form: str) -> None:
 
 def refuse(source: StrPath, reason: str, line: int | None = None) -> NoReturn:
     """Raise ValueError: where, which line, why."""
-    place = os.fspath(source) if line is None else f"{os.fspath(source)}, line {line}"
-    raise ValueError(f"{place}: {reason}") from None
+    location = os.fspath(source) if line is None else f"{os.fspath(source)}, line {line}"
+    raise ValueError(f"{location}: {reason}") from None
 
 
 def read_bytes(path: StrPath) -> bytes:

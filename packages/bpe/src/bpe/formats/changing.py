@@ -7,7 +7,7 @@ from typing import Any
 
 from bpe import formats
 from bpe.formats import Pair, TokenizerData, Words
-from bpe.native.checks import whole
+from bpe.native.checks import integer
 
 NewTokens = Iterable[str] | Mapping[str, int]
 
@@ -72,7 +72,7 @@ def with_vocab_size(data: TokenizerData, vocab_size: int, merges: Iterable[Pair]
     ids = formats.ordinary_ids(data)
     merges = list(merges)
     merged = list(dict.fromkeys(left + right for left, right in merges if left + right in ids))
-    least, size = len(data.vocab) - len(merged), whole("vocab_size", vocab_size)
+    least, size = len(data.vocab) - len(merged), integer("vocab_size", vocab_size)
     if not least <= size <= len(data.vocab):
         raise ValueError(f"expected vocab_size from {least:,} (without merges) to {len(data.vocab):,}, got {size:,}")
     gone = set(merged[size - least :])

@@ -8,7 +8,6 @@ Only the metadata at the beginning of the file is read:
 
 from __future__ import annotations
 
-import math
 import struct
 from typing import Any, BinaryIO
 
@@ -116,7 +115,9 @@ def read(path: StrPath) -> TokenizerData:
         refuse(path, "its tokens are not texts, or their types not numbers")
     if kind == "llama":
         scores = values.get("tokenizer.ggml.scores") or [0.0] * len(texts)
-        if not isinstance(scores, list) or len(scores) != len(texts) or not all(map(_is_score, scores)):
+        # NaN does not equal itself
+        are_numbers = isinstance(scores, list) and all(isinstance(one, (int, float)) and one == one for one in scores)
+        if not are_numbers or len(scores) != len(texts):
             refuse(path, "expected a score for each of its tokens")
         pieces = list(zip(texts, scores, types, strict=True))
         while pieces and pieces[-1][2] == _UNUSED:  # fills the vocabulary up to the size of the model
@@ -152,10 +153,6 @@ def _as_tokenizer_json(values: dict[str, Any], texts: list[str], types: list[int
     file["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [*splits, byte_level]}
     file["decoder"] = byte_level
     return file
-
-
-def _is_score(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not math.isnan(value)
 
 
 def _values(file: BinaryIO) -> dict[str, Any]:

@@ -289,10 +289,10 @@ def _pre_tokenizer(tokenizer: TokenizerData, byte_level: dict[str, Any], path: S
     pattern = tokenizer.pattern
     if tokenizer.words is not None and tokenizer.words.metaspace:
         return metaspace_step(tokenizer.words)
-    if pattern.whole and tokenizer.words is not None and not tokenizer.words.byte_level:
+    if pattern.is_none and tokenizer.words is not None and not tokenizer.words.byte_level:
         return None
-    if pattern.whole or pattern.name == "gpt2":
-        return {**byte_level, "use_regex": not pattern.whole}
+    if pattern.is_none or pattern.name == "gpt2":
+        return {**byte_level, "use_regex": not pattern.is_none}
     if pattern.steps:
         steps = json.loads(pattern.steps)
         steps = [{**one, "trim_offsets": False} if one["type"] == "ByteLevel" else one for one in steps]

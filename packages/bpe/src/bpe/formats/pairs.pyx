@@ -37,11 +37,11 @@ ctypedef struct Symbol:
 
 
 class WrongMerge(ValueError):
-    """A merge that stands twice, or whose halves or whole are no symbols: its place in the list, and the reason."""
+    """A merge that stands twice, or whose halves or whole are no symbols: its index in the list, and the reason."""
 
-    def __init__(self, place, reason):
-        super().__init__(f"merge {place}: {reason}")
-        self.place, self.reason = int(place), reason
+    def __init__(self, index, reason):
+        super().__init__(f"merge {index}: {reason}")
+        self.index, self.reason = int(index), reason
 
 
 cdef class Symbols:
@@ -137,10 +137,10 @@ def check_numbers(const uint32_t[::1] ids, const uint32_t[::1] used, others, con
         raise ValueError("an id that stands twice, or a number of no token")
 
 
-def halves_of(list merges not None, dict places not None):
+def halves_of(list merges not None, dict number_of not None):
     """The halves of merges in a bytearray of uint32, left, right, left…; WrongMerge for one that is not two tokens.
 
-    merges: "left right" or [left, right], spelled as a file does. places: the number of each token, by its spelling.
+    merges: "left right" or [left, right], spelled as a file does. number_of: the number of each token, by its spelling.
     """
     cdef bytearray halves = bytearray(2 * len(merges) * sizeof(uint32_t))
     cdef uint32_t *out = <uint32_t *> PyByteArray_AS_STRING(halves)
@@ -149,7 +149,7 @@ def halves_of(list merges not None, dict places not None):
         pair = (<str> merge).split(" ") if type(merge) is str else merge if type(merge) is list else []
         if len(pair) != 2 or type(pair[0]) is not str or type(pair[1]) is not str or not pair[0] or not pair[1]:
             raise WrongMerge(merges.index(merge), f"not two tokens with a space between: {str(merge)[:80]!r}")
-        left, right = places.get(pair[0]), places.get(pair[1])
+        left, right = number_of.get(pair[0]), number_of.get(pair[1])
         if left is None or right is None:
             missing = pair[0] if left is None else pair[1]
             raise WrongMerge(merges.index(merge), f"{missing!r} is not in the vocabulary")
@@ -205,7 +205,7 @@ cdef inline uint64_t hash_of(const uint8_t *text, size_t size, uint64_t *power) 
 
 
 cdef inline size_t slot(uint64_t hash) noexcept nogil:
-    """The first place. The low bits of a polynomial depend on the low bits of its bytes alone: mix high ones in."""
+    """The first index. The low bits of a polynomial depend on the low bits of its bytes alone: mix high ones in."""
     hash ^= hash >> 32
     hash *= 0xD6E8FEB86659FD93ULL
     return hash ^ (hash >> 32)

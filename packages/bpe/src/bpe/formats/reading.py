@@ -21,13 +21,13 @@ def read_tiktoken(
 ) -> Loaded:
     """See Tokenizer.from_tiktoken(). normalizer: that of the class which reads the file elsewhere."""
     content, name = formats.read_bytes(path), os.path.splitext(os.path.basename(path))[0]
-    split, special = patterns.resolve(pattern, "fancy-regex"), fixed_names(special_tokens)
+    split_pattern, special = patterns.resolve(pattern, "fancy-regex"), fixed_names(special_tokens)
 
     def parse() -> TokenizerData:
-        data = data_of_ranks(formats.tiktoken.parse(content, path), special, split, name)
+        data = data_of_ranks(formats.tiktoken.parse(content, path), special, split_pattern, name)
         return data._replace(normalizer=normalizer)
 
-    return load(parse, [content], "tiktoken", patterns.to_plain(split), special, name, normalizer)
+    return load(parse, [content], "tiktoken", patterns.to_plain(split_pattern), special, name, normalizer)
 
 
 def read_pair(
@@ -43,8 +43,8 @@ def read_pair(
     alone: a vocabulary that lacks a byte of UTF-8 is refused too.
     """
     vocab_data, merges_data = formats.read_bytes(vocab_json), formats.read_bytes(merges_txt)
-    place = os.path.dirname(vocab_json)
-    paths = {} if alone else {name: os.path.join(place, name) for name in formats.folder.BESIDE}
+    folder = os.path.dirname(vocab_json)
+    paths = {} if alone else {name: os.path.join(folder, name) for name in formats.folder.BESIDE}
     beside = {name: formats.read_bytes(path) for name, path in paths.items() if os.path.exists(path)}
     special = None if special_tokens is None else fixed_names(special_tokens)
 
@@ -59,7 +59,7 @@ def read_pair(
     loaded = load(parse, contents, "pair", list(beside), plain_pattern, special, alone)
     if pattern is None and formats.folder.class_of(beside, vocab_json) is None:
         warn_caller(
-            f"{place}: no file names the tokenizer's class, so {os.path.basename(vocab_json)} and "
+            f"{folder}: no file names the tokenizer's class, so {os.path.basename(vocab_json)} and "
             f"{os.path.basename(merges_txt)} are read as GPT-2's; give pattern='gpt2' if they are, or another pattern"
         )
     return loaded

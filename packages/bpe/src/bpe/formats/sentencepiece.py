@@ -135,9 +135,9 @@ def parts_of_file(tokenizer: TokenizerData) -> dict[str, Any]:
         spelling[number] = spelled(bytes([byte])) if is_piece else BYTE_TOKENS[byte]
     spelling |= {number: text for text, number in (tokenizer.special_tokens | tokenizer.added_tokens).items()}
     pre_tokenizer = None
-    if characters.prepend != "never" or not tokenizer.pattern.whole or not _marks_spaces(tokenizer.normalizer):
-        split = not tokenizer.pattern.whole
-        pre_tokenizer = step("pretokenizers", "Metaspace", prepend_scheme=characters.prepend, split=split)
+    if characters.prepend != "never" or not tokenizer.pattern.is_none or not _marks_spaces(tokenizer.normalizer):
+        at_spaces = not tokenizer.pattern.is_none
+        pre_tokenizer = step("pretokenizers", "Metaspace", prepend_scheme=characters.prepend, split=at_spaces)
     return {
         "pre_tokenizer": pre_tokenizer,
         "decoder": {"type": "Sequence", "decoders": decoders(characters.strip)},
@@ -158,7 +158,7 @@ def merges_of_ranks(tokenizer: TokenizerData) -> list[Pair]:
     characters = tokenizer.characters
     assert characters is not None
     others = {*characters.byte_ids, *split_off_ids(tokenizer)}
-    rank_of = {number: place for place, number in enumerate(characters.late, max(tokenizer.vocab) + 1)}
+    rank_of = {number: rank for rank, number in enumerate(characters.late, max(tokenizer.vocab) + 1)}
     ranks = {token.decode(): rank_of.get(n, n) for n, token in tokenizer.vocab.items() if n not in others}
     return [(left.encode(), right.encode()) for left, right in formats.tiktoken.merges_from_ranks(ranks)]
 
@@ -260,8 +260,8 @@ def _late(scores: dict[int, float], texts: dict[int, str], path: StrPath) -> tup
 
 def _from_first_out_of_order(order: list[int]) -> tuple[int, ...]:
     """Return the ids behind those that rank by their ids, of ids in order of rank."""
-    places = (place for place, (before, number) in enumerate(pairwise(order), 1) if number < before)
-    return tuple(order[next(places, len(order)) :])
+    descents = (index for index, (before, number) in enumerate(pairwise(order), 1) if number < before)
+    return tuple(order[next(descents, len(order)) :])
 
 
 def _order_of_tied(ids: list[int], texts: dict[int, str], path: StrPath) -> list[int]:
@@ -381,7 +381,7 @@ def _pieces_of(tokenizer: TokenizerData, characters: Characters) -> list[tuple[s
     names = {number: text for text, number in tokenizer.special_tokens.items()}
     added = set(tokenizer.added_tokens.values())
     byte_of = {number: byte for byte, number in enumerate(characters.byte_ids)}
-    rank_of = {number: place for place, number in enumerate(characters.late, len(tokenizer.vocab))}
+    rank_of = {number: rank for rank, number in enumerate(characters.late, len(tokenizer.vocab))}
     pieces: list[tuple[str, float, int]] = []
     for number, token in tokenizer.vocab.items():
         if number in names:

@@ -88,8 +88,8 @@ def merges_from_ranks(ranks: Mapping[AnyStr, int]) -> list[tuple[AnyStr, AnyStr]
     """A merge list that, used whole pretoken first, encodes as the ranks do: every way to cut a token into two tokens.
 
     tiktoken and sentencepiece merge any two neighbours which joined are a token, so one pair for each token would not
-    do. Where one token can be made at two overlapping places from different halves, they take the leftmost and a merge
-    list the pair that stands first.
+    do. Where one token can be made at two overlapping positions from different halves, they take the leftmost and a
+    merge list the pair that stands first.
     """
     return [
         (token[:cut], token[cut:])

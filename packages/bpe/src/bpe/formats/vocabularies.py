@@ -91,5 +91,5 @@ def read_merges(
     except WrongMerge as error:
         if first_line is None:
             refuse(source, str(error))
-        refuse(source, error.reason, first_line + error.place)
+        refuse(source, error.reason, first_line + error.index)
     return read

@@ -158,7 +158,7 @@ def _of_characters(data: TokenizerData, special: Collection[int]) -> Symbols:
         if number not in of_bytes and (number not in special or token not in apart)
     }
     # By rank, where there is no list of merges.
-    rank_of = {number: place for place, number in enumerate(data.characters.late, max(data.vocab) + 1)}
+    rank_of = {number: rank for rank, number in enumerate(data.characters.late, max(data.vocab) + 1)}
     tokens = dict(sorted(tokens.items(), key=lambda item: rank_of.get(item[1], item[1])))
     characters = [MARK, *(token for token in tokens if 1 < len(token) <= 4 and len(token.decode()) == 1)]
     prefixes = {token[:size]: token[size - 1 : size] for token in characters for size in range(2, len(token) + 1)}

@@ -33,10 +33,10 @@ class _OfTables:
         arrow = pyarrow()
         for batch in batches:
             table = self(arrow.Table.from_batches([batch]))
-            for place, field in enumerate(table.schema):
+            for index, field in enumerate(table.schema):
                 if field.type == arrow.list_(arrow.uint32()):
-                    chunks = [chunk.view(arrow.list_(arrow.int32())) for chunk in table.column(place).chunks]
-                    table = table.set_column(place, field.name, arrow.chunked_array(chunks))
+                    chunks = [chunk.view(arrow.list_(arrow.int32())) for chunk in table.column(index).chunks]
+                    table = table.set_column(index, field.name, arrow.chunked_array(chunks))
             yield from table.to_batches()
 
     def frame(self, frame: Any) -> Any:

@@ -279,7 +279,7 @@ def _lists(rows: list[NDArray[np.uint32]], tokenizer: Any, options: dict[str, An
             return out
         lists = [[part] * size if type(part) is int else part.tolist() for part, size in zip(parts, sizes, strict=True)]
         if full is not sizes:
-            more = [[fill] * (whole - size) for whole, size in zip(full, sizes, strict=True)]
+            more = [[fill] * (longest - size) for longest, size in zip(full, sizes, strict=True)]
             pairs = zip(more, lists, strict=True) if at_left else zip(lists, more, strict=True)
             lists = [first + second for first, second in pairs]
         return lists

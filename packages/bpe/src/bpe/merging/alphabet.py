@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 CODE_POINTS = 0x110000
 SURROGATES = range(0xD800, 0xE000)
 NO_SYMBOL = 0xFFFFFFFF
-Texts = Iterator[tuple["NDArray[Any]", "NDArray[Any]", "NDArray[Any]"]]  # code points, those of each text, its count
+CodeBatches = Iterator[tuple["NDArray[Any]", "NDArray[Any]", "NDArray[Any]"]]  # codes, those of each text, its count
 BATCH, BATCH_BYTES = 1 << 14, 1 << 22  # of pretokens that are spelled together
 
 
@@ -39,8 +39,8 @@ class Alphabet(NamedTuple):
         borders of tokens depend on the bytes between them alone, and no new merge makes a token that is there already.
         """
         data = encoder.data
-        split_off = set(data.special_tokens.values()) | set(data.added_tokens.values())
-        ids = {token: i for i, token in sorted(data.vocab.items()) if i not in split_off or len(token) == 1}
+        special_ids = set(data.special_tokens.values()) | set(data.added_tokens.values())
+        ids = {token: i for i, token in sorted(data.vocab.items()) if i not in special_ids or len(token) == 1}
         never, merge = encoder.never_merged(ids), encoder.merge
         if never:
             raise ValueError(f"the tokenizer cannot be extended: merging never makes its token {never[0]!r}")
@@ -74,7 +74,7 @@ class Alphabet(NamedTuple):
             limit: The most characters: the space, and the commonest, of equally common ones the first. None for all.
         """
 
-        def texts(records: Records) -> Texts:
+        def code_batches(records: Records) -> CodeBatches:
             for pretokens, numbers in batches(records):
                 texts_of_batch, counts = [], []
                 for pretoken, number in zip(pretokens, numbers, strict=True):
@@ -91,14 +91,14 @@ class Alphabet(NamedTuple):
                 codes = np.frombuffer("".join(texts_of_batch).encode("utf-32-le", "surrogatepass"), dtype="<u4")
                 yield codes, np.array([len(text) for text in texts_of_batch]), np.array(counts, dtype=np.uint64)
 
-        total = count_codes(texts(records))
+        total = count_codes(code_batches(records))
         total[SURROGATES.start : SURROGATES.stop] = 0
         total[ord(" ")] = np.iinfo(np.uint64).max  # always a token: any text may have one
         characters = sorted(np.flatnonzero(total).tolist(), key=lambda code: -int(total[code]))[:limit]
         characters.sort(key=lambda code: ord(SPACE_MARK) if code == ord(" ") else code)
         symbol_of = dict(zip(characters, range(len(characters)), strict=True))
         tokens = [chr(code).encode() for code in characters]
-        return cls(tokens, lambda records: spell_codes(texts(records), symbol_of, divide=True))
+        return cls(tokens, lambda records: spell_codes(code_batches(records), symbol_of, divide=True))
 
 
 def batches(records: Records) -> Iterator[tuple[list[bytes], list[int]]]:
@@ -117,20 +117,20 @@ def batches(records: Records) -> Iterator[tuple[list[bytes], list[int]]]:
         yield pretokens, counts
 
 
-def count_codes(texts: Texts) -> NDArray[np.uint64]:
+def count_codes(code_batches: CodeBatches) -> NDArray[np.uint64]:
     """The number of times that each code point occurs."""
     total = np.zeros(CODE_POINTS, dtype=np.uint64)
-    for codes, sizes, counts in texts:
+    for codes, sizes, counts in code_batches:
         np.add.at(total, codes, np.repeat(counts, sizes))
     return total
 
 
-def spell_codes(texts: Texts, symbol_of: Mapping[int, int], *, divide: bool) -> Records:
+def spell_codes(code_batches: CodeBatches, symbol_of: Mapping[int, int], *, divide: bool) -> Records:
     """Records of texts by symbols. divide: a character that is no symbol divides a text in two; else it is left out."""
     table = np.full(CODE_POINTS, NO_SYMBOL, dtype=np.uint32)
     table[list(symbol_of)] = list(symbol_of.values())
     spelled = bytearray()
-    for codes, sizes, counts in texts:
+    for codes, sizes, counts in code_batches:
         symbols = table[codes]
         is_symbol = symbols != NO_SYMBOL
         begins = np.zeros(len(codes), dtype=np.bool_)  # of pieces

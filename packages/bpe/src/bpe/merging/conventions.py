@@ -62,8 +62,8 @@ class HuggingFace(Convention):
         return 256 + sum(name.decode() not in PRINTABLE for name in special)
 
     def alphabet(self, special: tuple[bytes, ...]) -> list[bytes]:
-        place = {name.decode(): i for i, name in enumerate(special)}
-        order = sorted(range(256), key=lambda byte: (place.get(PRINTABLE[byte], len(place)), PRINTABLE[byte]))
+        rank_of = {name.decode(): i for i, name in enumerate(special)}
+        order = sorted(range(256), key=lambda byte: (rank_of.get(PRINTABLE[byte], len(rank_of)), PRINTABLE[byte]))
         return [bytes([byte]) for byte in order]
 
     def longest_merge(self, max_token_bytes: int | None) -> int:

@@ -7,7 +7,7 @@ cdef enum:
 
 ctypedef struct PossiblePair:
     int64_t count
-    Places places
+    Occurrences postings
 
 ctypedef struct PossiblePairs:
     PossiblePair *pairs         # by the left symbol, then by the right one
@@ -38,14 +38,14 @@ cdef int count_pairs_of_few(
                     key = key_of(<uint32_t> left, <uint32_t> right)
                     if here.count >= table.floor and is_short(table, symbols, key):
                         pair = add_pair(table, key)
-                        pair.count, pair.postings_size = here.count, <uint32_t> here.places.number
-                    here.places.next = NULL
+                        pair.count, pair.postings_size = here.count, <uint32_t> here.postings.number
+                    here.postings.next = NULL
             raise_floor(table)
             place_postings(table)
             drop_unposted(table)
             for i in range(table.size):
                 pair = &table.pairs[i]
-                possible_pair(&possible, left_of(pair.key), right_of(pair.key)).places.next = pair.postings
+                possible_pair(&possible, left_of(pair.key), right_of(pair.key)).postings.next = pair.postings
             if words.wide:
                 post_pairs(words, <uint32_t *> words.cells, &possible)
             else:
@@ -53,7 +53,7 @@ cdef int count_pairs_of_few(
             for i in range(table.size):
                 pair = &table.pairs[i]
                 here = possible_pair(&possible, left_of(pair.key), right_of(pair.key))
-                pair.postings_size = <uint32_t> (here.places.next - pair.postings)
+                pair.postings_size = <uint32_t> (here.postings.next - pair.postings)
     finally:
         free_block(possible.pairs, size)
     return 0
@@ -75,7 +75,7 @@ cdef int tally_pairs(const Words *words, Cell *cells, PossiblePairs *possible) e
             if cell[0] != border(cells) and cell[1] != border(cells):
                 pair = possible_pair(possible, cell[0], cell[1])
                 pair.count += words.groups[group].count
-                pair.places.number += 1
+                pair.postings.number += 1
                 possible.is_left[cell[0]] = True
             cell += 1
             check_signals(&countdown)
@@ -89,9 +89,9 @@ cdef int post_pairs(const Words *words, Cell *cells, PossiblePairs *possible) ex
     while cell + 1 < cells + words.size:
         if cell[0] != border(cells) and cell[1] != border(cells):
             pair = possible_pair(possible, cell[0], cell[1])
-            if pair.places.next != NULL:
-                pair.places.next[0] = <uint32_t> (cell - cells)
-                pair.places.next += 1
+            if pair.postings.next != NULL:
+                pair.postings.next[0] = <uint32_t> (cell - cells)
+                pair.postings.next += 1
         cell += 1
         check_signals(&countdown)
     return 0

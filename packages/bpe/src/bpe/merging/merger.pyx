@@ -5,7 +5,7 @@ its own:
 
     SymbolTable  symbols.pxi     the bytes that each symbol stands for
     Words        words.pxi       the distinct pretokens as symbols, with their counts
-    PairTable    pairs.pxi       the pairs by hash, each with its count and its postings, the places where it occurs
+    PairTable    pairs.pxi       the pairs by hash, each with its count and its postings, where it occurs
     PairQueue    queue.pxi       which pair is the best
     Changes      replace.pxi     what replacing a pair in its words changes around it
 
@@ -56,7 +56,7 @@ cdef enum:
     BYTES_A_CELL = 12           # that counting all pairs takes where memory is not bounded: a list, and postings
 
 
-ctypedef struct Merge:          # of the pair that made symbol `first` + its place in the list
+ctypedef struct Merge:          # of the pair that made symbol `first` + its index in the list
     uint32_t left, right
 
 
@@ -237,7 +237,7 @@ cdef class Merger:
         cdef size_t size = pair.postings_size
         self.work += size + 1
         self.changes.visited += size
-        reserve_places(&self.changes, size)
+        reserve_postings(&self.changes, size)
         if self.words.wide:
             replace_in_words(
                 &self.words, <uint32_t *> self.words.cells, &self.changes, &self.symbols,
@@ -263,14 +263,14 @@ cdef class Merger:
         cdef size_t i, size, posted = 0, posting_sum = 0     # postings
         cdef uint32_t symbol
         cdef uint64_t key
-        cdef uint32_t **place
+        cdef uint32_t **next_posting
         cdef Beside *beside
         for i in range(side.touched_size):
             symbol = side.touched[i]
             beside = &side.beside[symbol]
             key = key_of(symbol, product) if is_left else key_of(product, symbol)
             if beside.change < self.table.floor or not is_short(&self.table, &self.symbols, key):
-                beside.change, beside.places.next = 0, NULL
+                beside.change, beside.postings.next = 0, NULL
             else:
                 prefetch_slot(&self.table, hash_of(key))
         for i in range(side.touched_size):
@@ -278,16 +278,16 @@ cdef class Merger:
             beside = &side.beside[symbol]
             if beside.change:
                 key = key_of(symbol, product) if is_left else key_of(product, symbol)
-                size = beside.places.number
-                beside.places.next = new_postings(&self.table, size)
-                self.add_counted(key, beside.change, beside.places.next, size)
+                size = beside.postings.number
+                beside.postings.next = new_postings(&self.table, size)
+                self.add_counted(key, beside.change, beside.postings.next, size)
                 posting_sum += size
         i = 0
         while posted < posting_sum:
-            place = &side.beside[side.neighbours[i].symbol].places.next
-            if place[0] != NULL:
-                place[0][0] = side.neighbours[i].place
-                place[0] += 1
+            next_posting = &side.beside[side.neighbours[i].symbol].postings.next
+            if next_posting[0] != NULL:
+                next_posting[0][0] = side.neighbours[i].posting
+                next_posting[0] += 1
                 posted += 1
             i += 1
         return 0
@@ -300,7 +300,7 @@ cdef class Merger:
         if self.changes.doubles >= self.table.floor and is_short(&self.table, &self.symbols, key):
             postings = new_postings(&self.table, size)
             if size:
-                memcpy(postings, self.changes.double_places, size * sizeof(uint32_t))
+                memcpy(postings, self.changes.double_postings, size * sizeof(uint32_t))
             self.add_counted(key, self.changes.doubles, postings, size)
         return 0
 

@@ -1,8 +1,8 @@
 # The table of pairs: adjacent symbols, how often they occur, and in which words.
 #
 # Only pairs that reach the floor are in it, and that make a token which is not too long. The postings of a pair are the
-# places of the words that it occurs in, in order, once for each occurrence; a word may have lost the pair since. They
-# are parts of large blocks, which are freed when all pairs are counted again. What a pair of LONG_POSTINGS or more
+# positions of the words that it occurs in, in order, once for each occurrence; a word may have lost the pair since.
+# They are parts of large blocks, which are freed when all pairs are counted again. What a pair of LONG_POSTINGS or more
 # leaves when it is merged is used for the postings of others, as is memory that is not needed any more. The pages of a
 # block have the ordinary size, for postings are read in order: huge ones gain nothing, and where memory has to be found
 # first, they take several times as long.

@@ -19,7 +19,7 @@ ctypedef struct PairQueue:
     const SymbolTable *symbols      # whose bytes break ties
     bint by_bytes               # ties to the greatest (left bytes, right bytes), else to the smallest pair of symbols
     uint32_t buckets[BUCKETS]   # the first pair of each, or NO_PAIR
-    size_t level                # the bucket whose pairs are in the heap; BUCKETS: none yet
+    size_t bucket               # the bucket whose pairs are in the heap; BUCKETS: none yet
     Entry *heap
     size_t heap_size, heap_room
 
@@ -28,7 +28,7 @@ cdef void clear_queue(PairQueue *queue) noexcept nogil:
     cdef size_t i
     for i in range(BUCKETS):
         queue.buckets[i] = NO_PAIR
-    queue.level, queue.heap_size = BUCKETS, 0
+    queue.bucket, queue.heap_size = BUCKETS, 0
 
 
 cdef inline size_t bucket_of(int64_t count) noexcept nogil:
@@ -64,7 +64,7 @@ cdef int push_pair(PairQueue *queue, uint32_t number) except -1 nogil:
     """Let a pair wait for its turn."""
     cdef Pair *pair = &queue.table.pairs[number]
     cdef size_t bucket = bucket_of(pair.count)
-    if bucket < queue.level:
+    if bucket < queue.bucket:
         pair.next = queue.buckets[bucket]
         queue.buckets[bucket] = number
     else:
@@ -121,7 +121,7 @@ cdef int64_t best_pair(PairQueue *queue) except -2 nogil:
             pair = &queue.table.pairs[entry.pair]
             if pair.count == entry.count:
                 return entry.pair
-            if pair.count >= queue.table.floor and bucket_of(pair.count) == queue.level:
+            if pair.count >= queue.table.floor and bucket_of(pair.count) == queue.bucket:
                 entry.count = pair.count
                 sift_down(queue, 0, entry)
                 continue
@@ -129,9 +129,9 @@ cdef int64_t best_pair(PairQueue *queue) except -2 nogil:
             if queue.heap_size:
                 sift_down(queue, 0, queue.heap[queue.heap_size])
             push_again(queue, entry.pair)
-        while queue.level and (queue.level == BUCKETS or queue.buckets[queue.level] == NO_PAIR):
-            queue.level -= 1
-        if queue.level == 0:
+        while queue.bucket and (queue.bucket == BUCKETS or queue.buckets[queue.bucket] == NO_PAIR):
+            queue.bucket -= 1
+        if queue.bucket == 0:
             return -1
         fill_heap(queue)
 
@@ -148,15 +148,15 @@ cdef int push_again(PairQueue *queue, uint32_t number) except -1 nogil:
 
 
 cdef int fill_heap(PairQueue *queue) except -1 nogil:
-    """The pairs of the bucket at this level, as far as they still belong there."""
-    cdef uint32_t number = queue.buckets[queue.level], next_number
+    """The pairs of this bucket, as far as they still belong there."""
+    cdef uint32_t number = queue.buckets[queue.bucket], next_number
     cdef Pair *pair
     cdef size_t i
-    queue.buckets[queue.level] = NO_PAIR
+    queue.buckets[queue.bucket] = NO_PAIR
     while number != NO_PAIR:
         pair = &queue.table.pairs[number]
         next_number = pair.next
-        if pair.count >= queue.table.floor and bucket_of(pair.count) == queue.level:
+        if pair.count >= queue.table.floor and bucket_of(pair.count) == queue.bucket:
             reserve_heap(queue, queue.heap_size + 1)
             queue.heap[queue.heap_size] = entry_of(queue, pair, number)
             queue.heap_size += 1

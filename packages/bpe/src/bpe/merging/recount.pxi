@@ -16,7 +16,7 @@
 ctypedef struct Seen:
     uint64_t key
     int64_t count
-    uint32_t hash, place
+    uint32_t hash, posting
 
 cdef enum:
     BOUND
@@ -37,7 +37,7 @@ ctypedef struct Survey:
     int purpose
     Seen group[GROUP]
     size_t group_size
-    uint64_t *listed            # the number of a pair << 32 | a place of it; NULL where memory is bounded
+    uint64_t *listed            # the number of a pair << 32 | a posting of it; NULL where memory is bounded
     size_t listed_size
 
 
@@ -109,9 +109,9 @@ cdef int see_words(Survey *survey, const Words *words, Cell *cells) except -1 no
     return 0
 
 
-cdef inline int see_pair(Survey *survey, uint64_t key, int64_t count, uint32_t place) except -1 nogil:
+cdef inline int see_pair(Survey *survey, uint64_t key, int64_t count, uint32_t posting) except -1 nogil:
     cdef Seen *new = &survey.group[survey.group_size]
-    new.key, new.hash, new.count, new.place = key, hash_of(key), count, place
+    new.key, new.hash, new.count, new.posting = key, hash_of(key), count, posting
     if survey.bounds != NULL:
         prefetch(&survey.bounds[new.hash & survey.mask])
     survey.group_size += 1
@@ -143,7 +143,7 @@ cdef int take_group(Survey *survey) except -1 nogil:
             pair = find_pair(table, group[i].key, group[i].hash)
             if survey.purpose == POST:
                 if pair != NULL and pair.postings != NULL:
-                    pair.postings[pair.postings_size] = group[i].place
+                    pair.postings[pair.postings_size] = group[i].posting
                     pair.postings_size += 1
                 continue
             if pair == NULL:
@@ -151,7 +151,7 @@ cdef int take_group(Survey *survey) except -1 nogil:
             pair.count += group[i].count
             pair.postings_size += 1
             if survey.listed != NULL:
-                survey.listed[survey.listed_size] = <uint64_t> (pair - table.pairs) << 32 | group[i].place
+                survey.listed[survey.listed_size] = <uint64_t> (pair - table.pairs) << 32 | group[i].posting
                 survey.listed_size += 1
     survey.group_size = 0
     return 0

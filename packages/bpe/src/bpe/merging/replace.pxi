@@ -3,22 +3,22 @@
 # Changes are summed for each neighbour before the table hears of them. A new symbol whose neighbour is another new one
 # makes a pair of both, which is counted by itself.
 
-ctypedef struct Neighbour:      # a place where the new symbol stands beside this symbol
-    uint32_t symbol, place
+ctypedef struct Neighbour:      # a position where the new symbol stands beside this symbol
+    uint32_t symbol, posting
 
-ctypedef union Places:
+ctypedef union Occurrences:
     size_t number               # how many postings a pair will have
     uint32_t *next              # then where its next one goes; NULL: the pair is left out
 
 ctypedef struct Beside:         # counts of a symbol as a neighbour; zero between merges
     int64_t change              # how often it stands there
-    Places places               # and where
+    Occurrences postings        # and where
 
 ctypedef struct Side:           # the left or the right side of the new symbol
     Beside *beside              # by symbol
     uint32_t *touched           # the symbols that stand there
     size_t touched_size
-    Neighbour *neighbours       # all places, in order
+    Neighbour *neighbours       # all positions, in order
     size_t neighbours_size
 
 ctypedef struct Broken:         # a pair that was broken
@@ -31,9 +31,9 @@ ctypedef struct Changes:
     Broken *broken              # the pairs that were broken
     size_t broken_size
     int64_t doubles             # how often two new symbols stand side by side
-    uint32_t *double_places      # and where
+    uint32_t *double_postings   # and where
     size_t doubles_size
-    size_t places_room          # how many neighbours of each side, and doubles, there is room for
+    size_t postings_room        # how many neighbours of each side, and doubles, there is room for
     size_t room                 # how many symbols the arrays of the sides have room for
     size_t visited              # symbols that were looked at, in all
 
@@ -48,23 +48,23 @@ cdef int reserve_changes(Changes *changes, size_t room) except -1 nogil:
     return 0
 
 
-cdef int reserve_places(Changes *changes, size_t places) except -1 nogil:
+cdef int reserve_postings(Changes *changes, size_t postings) except -1 nogil:
     """Room for this many neighbours of each side, and doubles; what was there is forgotten."""
-    if places > changes.places_room:
-        free_places(changes)
-        changes.places_room = places + places // 2 + 1024
-        changes.left.neighbours = <Neighbour *> checked_block(changes.places_room * sizeof(Neighbour))
-        changes.right.neighbours = <Neighbour *> checked_block(changes.places_room * sizeof(Neighbour))
-        changes.double_places = <uint32_t *> checked_block(changes.places_room * sizeof(uint32_t))
+    if postings > changes.postings_room:
+        free_postings(changes)
+        changes.postings_room = postings + postings // 2 + 1024
+        changes.left.neighbours = <Neighbour *> checked_block(changes.postings_room * sizeof(Neighbour))
+        changes.right.neighbours = <Neighbour *> checked_block(changes.postings_room * sizeof(Neighbour))
+        changes.double_postings = <uint32_t *> checked_block(changes.postings_room * sizeof(uint32_t))
     return 0
 
 
-cdef void free_places(Changes *changes) noexcept nogil:
-    free_block(changes.left.neighbours, changes.places_room * sizeof(Neighbour))
-    free_block(changes.right.neighbours, changes.places_room * sizeof(Neighbour))
-    free_block(changes.double_places, changes.places_room * sizeof(uint32_t))
+cdef void free_postings(Changes *changes) noexcept nogil:
+    free_block(changes.left.neighbours, changes.postings_room * sizeof(Neighbour))
+    free_block(changes.right.neighbours, changes.postings_room * sizeof(Neighbour))
+    free_block(changes.double_postings, changes.postings_room * sizeof(uint32_t))
     changes.left.neighbours = changes.right.neighbours = NULL
-    changes.double_places = NULL
+    changes.double_postings = NULL
 
 
 cdef int grow_side(Side *side, size_t old, size_t room) except -1 nogil:
@@ -92,7 +92,7 @@ cdef void free_changes(Changes *changes) noexcept nogil:
     free_side(&changes.left)
     free_side(&changes.right)
     free(changes.broken)
-    free_places(changes)
+    free_postings(changes)
 
 
 cdef void free_side(Side *side) noexcept nogil:
@@ -100,21 +100,21 @@ cdef void free_side(Side *side) noexcept nogil:
     free(side.touched)
 
 
-cdef inline void note_neighbour(Side *side, uint32_t symbol, int64_t count, uint32_t place) noexcept nogil:
+cdef inline void note_neighbour(Side *side, uint32_t symbol, int64_t count, uint32_t posting) noexcept nogil:
     cdef Beside *beside = &side.beside[symbol]
-    if beside.places.number == 0:
+    if beside.postings.number == 0:
         side.touched[side.touched_size] = symbol
         side.touched_size += 1
     beside.change += count
-    beside.places.number += 1
+    beside.postings.number += 1
     side.neighbours[side.neighbours_size].symbol = symbol
-    side.neighbours[side.neighbours_size].place = place
+    side.neighbours[side.neighbours_size].posting = posting
     side.neighbours_size += 1
 
 
-cdef inline void note_double(Changes *changes, int64_t count, uint32_t place) noexcept nogil:
+cdef inline void note_double(Changes *changes, int64_t count, uint32_t posting) noexcept nogil:
     changes.doubles += count
-    changes.double_places[changes.doubles_size] = place
+    changes.double_postings[changes.doubles_size] = posting
     changes.doubles_size += 1
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from bpe.native.checks import whole
+from bpe.native.checks import integer
 from bpe.patterns import SplitPattern
 
 # The second split pattern that the authors of SuperBPE recommend: digits, runs of punctuation and trailing spaces stay
@@ -34,7 +34,7 @@ class SuperBPE(NamedTuple):
     def tokens_before(self, vocab_size: int, smallest: int) -> int:
         """Size of the vocabulary at the transition. ValueError for none; smallest: tokens before the first merge."""
         if self.max_words is not None:
-            whole("max_words", self.max_words)
+            integer("max_words", self.max_words)
         if isinstance(self.transition, int):
             if not smallest <= self.transition <= vocab_size:
                 raise ValueError(

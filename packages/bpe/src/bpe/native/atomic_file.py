@@ -22,19 +22,19 @@ class Staged:
     """Files that appear together, whole or not at all; those opened last, as an index and a description, first."""
 
     def __init__(self) -> None:
-        self._files: list[tuple[str, str, BinaryIO]] = []  # place, temporary path, file
+        self._files: list[tuple[str, str, BinaryIO]] = []  # target, temporary path, file
 
     def open(self, path: StrPath) -> BinaryIO:
         """Return a file to write and seek in, which commit() renames to `path`. A link stays one, to the new file."""
-        place = os.path.realpath(path)
-        folder, name = os.path.split(place)
+        target = os.path.realpath(path)
+        folder, name = os.path.split(target)
         temporary = os.path.join(folder, temporary_name(name))
         file = open(temporary, "x+b")  # noqa: SIM115 (closed by commit() or abandon())
-        self._files.append((place, temporary, file))
+        self._files.append((target, temporary, file))
         return file
 
     def commit(self, flush: bool = True) -> list[str]:
-        """Put every file in its place; returns the places, in that order.
+        """Put every file in its place; returns the targets, in that order.
 
         flush: wait until they are on the disk. Without this a machine that loses power may later hold part of a file.
         """
@@ -43,18 +43,18 @@ class Staged:
                 file.flush()
                 os.fsync(file.fileno())
             file.close()
-        places = [place for place, _, _ in reversed(self._files)]
-        for place, temporary, _ in reversed(self._files):
-            os.replace(temporary, place)
+        targets = [target for target, _, _ in reversed(self._files)]
+        for target, temporary, _ in reversed(self._files):
+            os.replace(temporary, target)
         self._files = []
         if flush and os.name == "posix":
-            for folder in {os.path.dirname(place) for place in places}:
+            for folder in {os.path.dirname(target) for target in targets}:
                 entry = os.open(folder, os.O_RDONLY)
                 try:
                     os.fsync(entry)
                 finally:
                     os.close(entry)
-        return places
+        return targets
 
     def abandon(self) -> None:
         """Remove what was written; after commit() nothing."""

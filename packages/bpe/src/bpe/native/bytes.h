@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* prefetch() fetches a cache line into the first level of caches, and prefetch_far() into the second, which can wait
+/* prefetch() fetches a cache line into the L1 cache, and prefetch_far() into the L2 cache, which can wait
  * for more lines of main memory at a time: on a Zen 4, 4 ns a line instead of 8. It is for memory that is read after
  * many other fetches. */
 static inline int count_trailing_zeros(uint64_t word) { return __builtin_ctzll(word); }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from operator import index
 
 
-def whole(name: str, value: int, least: int = 1) -> int:
+def integer(name: str, value: int, least: int = 1) -> int:
     """The argument of that name as an int, from `least` to 2**63 - 1. TypeError: not a whole number. ValueError."""
     try:
         number = index(value)

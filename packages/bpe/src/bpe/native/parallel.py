@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-from bpe.native.checks import whole
+from bpe.native.checks import integer
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -49,8 +49,8 @@ def _read(*path: str) -> str:
 
 
 def threads_for(num_threads: int | None) -> int:
-    """Return the threads of a call: num_threads, at most one for each processor; all for None. Errors as whole()."""
-    return available_cpus() if num_threads is None else min(whole("num_threads", num_threads), available_cpus())
+    """Return the threads of a call: num_threads, at most one for each processor; all for None. Errors as integer()."""
+    return available_cpus() if num_threads is None else min(integer("num_threads", num_threads), available_cpus())
 
 
 def start(thread: threading.Thread) -> None:

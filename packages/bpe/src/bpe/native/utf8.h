@@ -130,7 +130,7 @@ UTF8_WIDTHS(utf8_avx2, TARGET_AVX2, 8, utf8_eight)
 #ifdef BPE_NEON
 /* NEON: four code points at a time. */
 static inline uint8_t *utf8_four(const uint32_t *codes, uint8_t *to) {
-    static const int32_t places[4] = {0, 2, 4, 6};
+    static const int32_t shifts[4] = {0, 2, 4, 6};
     const uint32x4_t code = vld1q_u32(codes);
     const uint32x4_t low = vdupq_n_u32(0x3f), more = vdupq_n_u32(0x80);
     const uint32x4_t two = vcgtq_u32(code, vdupq_n_u32(0x7f)), three = vcgtq_u32(code, vdupq_n_u32(0x7ff));
@@ -148,7 +148,7 @@ static inline uint8_t *utf8_four(const uint32_t *codes, uint8_t *to) {
     const uint32x4_t bytes = vbslq_u32(four, of_four, vbslq_u32(three, of_three, vbslq_u32(two, of_two, code)));
     const uint32x4_t fewer = vaddq_u32(vaddq_u32(two, three), four); /* 1 - size */
     const uint32_t sizes =
-        vaddvq_u32(vshlq_u32(vreinterpretq_u32_s32(vnegq_s32(vreinterpretq_s32_u32(fewer))), vld1q_s32(places)));
+        vaddvq_u32(vshlq_u32(vreinterpretq_u32_s32(vnegq_s32(vreinterpretq_s32_u32(fewer))), vld1q_s32(shifts)));
     vst1q_u8(to, vqtbl1q_u8(vreinterpretq_u8_u32(bytes), vld1q_u8(utf8_shuffles[sizes])));
     return to + utf8_sizes[sizes];
 }

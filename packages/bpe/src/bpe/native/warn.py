@@ -10,7 +10,7 @@ PACKAGE = __name__.partition(".")[0]
 
 def warn_caller(message: str) -> None:
     """Warn as if from the innermost line outside this package."""
-    level, frame = 1, sys._getframe()
+    depth, frame = 1, sys._getframe()
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == PACKAGE:
-        level, frame = level + 1, frame.f_back
-    warnings.warn(message, stacklevel=level)
+        depth, frame = depth + 1, frame.f_back
+    warnings.warn(message, stacklevel=depth)

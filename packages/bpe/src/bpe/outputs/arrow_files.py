@@ -49,14 +49,14 @@ class _Rows(Writer, ABC):
         if not len(new):
             return
         ids = np.concatenate(self.pending)
-        whole = int(new[-1])
+        complete = int(new[-1])
         offsets = np.concatenate([[0], new]).astype(np.int32)
         arrow = pyarrow()
-        lists = arrow.ListArray.from_arrays(arrow.array(offsets), arrow.array(ids[:whole]))
+        lists = arrow.ListArray.from_arrays(arrow.array(offsets), arrow.array(ids[:complete]))
         self.writer.write_batch(arrow.record_batch([lists], schema=self.schema))
         self.rows += len(new)
-        self.ids_written += whole
-        self.pending, self.size = [ids[whole:]], len(ids) - whole
+        self.ids_written += complete
+        self.pending, self.size = [ids[complete:]], len(ids) - complete
 
     def abandon(self) -> None:
         with suppress(Exception):  # what writes would else write more when it is collected

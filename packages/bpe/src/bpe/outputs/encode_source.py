@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bpe.corpus import remote, sources
 from bpe.native.atomic_file import StrPath, is_temporary
-from bpe.native.checks import whole
+from bpe.native.checks import integer
 from bpe.native.lazy_imports import numpy as np
 from bpe.native.parallel import stream
 from bpe.native.progress import Progress, reporter, silent
@@ -38,7 +38,7 @@ class Recipe(NamedTuple):
 
     # the ids of stretches of text, with True for each that begins a text; it refuses nothing in them
     encode: Callable[[list[memoryview], list[bool]], list[NDArray[np.uint32]]]
-    cut: Callable[[Any, int], int]  # cut(text, at): the first place from `at` on where a text may be cut
+    cut: Callable[[Any, int], int]  # cut(text, at): the first position from `at` on where a text may be cut
     can_cut: bool  # any long text can be cut, and its parts encoded independently
     margin: int  # bytes that must follow a cut, unless the text ends there
     tokenizer: str  # the fingerprint
@@ -57,7 +57,7 @@ class Encoded(NamedTuple):
     """The ids of a group."""
 
     ids: NDArray[Any]
-    document_ends: NDArray[np.int64]  # places in `ids`
+    document_ends: NDArray[np.int64]  # positions in `ids`
     stretch_ends: NDArray[np.int64]  # of each stretch
     text_ends: NDArray[np.int64]  # bytes of text up to the end of each stretch
     read: int  # bytes of the source
@@ -141,12 +141,12 @@ def write_encoded(
     """
     make = writer_of(recipe.format)
     if shard_tokens is not None:
-        whole("shard_tokens", shard_tokens)
+        integer("shard_tokens", shard_tokens)
     with ExitStack() as stack:
-        place = _place(out, stack)
+        target = _target(out, stack)
         url = os.fspath(out) if remote.is_url(out) else None
         shards = Shards(
-            place,
+            target,
             url,
             lambda path: make(path, recipe.dtype),
             {
@@ -192,10 +192,10 @@ def checked_dtype(dtype: Any, largest: int, format: str) -> np.dtype[Any]:
     return result
 
 
-def _place(out: str | os.PathLike[str], stack: ExitStack) -> Path:
+def _target(out: str | os.PathLike[str], stack: ExitStack) -> Path:
     """Return the path to write to: the final one, or one in a temporary folder if `out` is a URL.
 
-    Raises the error of a place that cannot be written to, or where the description would take another file's place.
+    Raises the error of a target that cannot be written to, or where the description would take another file's place.
     """
     name = os.fspath(out)
     if remote.is_url(out):
@@ -289,7 +289,7 @@ def _write(encoded: Encoded, first: int, shards: Shards) -> None:
 
 
 def _position(encoded: Encoded, first: int, at: int) -> tuple[int, int]:
-    """The number of the stretch that the id at a place is of, and how many of its ids come before."""
+    """The number of the stretch that the id at a position is of, and how many of its ids come before."""
     number = int(np.searchsorted(encoded.stretch_ends, at, side="right"))
     before = int(encoded.stretch_ends[number - 1]) if number else 0
     return first + number, at - before

@@ -67,7 +67,7 @@ class Shards:
         return None if self.shard_tokens is None else self.shard_tokens - self._count
 
     def write(self, ids: NDArray[np.uint32], ends: NDArray[np.int64], size: int) -> None:
-        """Write ids that there is room for, the places among them where documents end, and the bytes they stand for."""
+        """Write ids that there is room for, the positions where documents end, and the bytes they stand for."""
         if self._writer is None:
             self._writer = self.make(self._file())
         self._digest.update(self._writer.write(ids, ends))

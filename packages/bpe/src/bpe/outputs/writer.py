@@ -28,7 +28,7 @@ class Writer(ABC):
         self.ends: list[NDArray[np.uint64]] = []  # where documents end, counted in ids from the file's first on
 
     def write(self, ids: NDArray[np.uint32], ends: NDArray[np.int64]) -> memoryview:
-        """Add ids, with the places among them at which documents end; returns the bytes that a digest is taken of."""
+        """Add ids, with the positions where documents end; returns the bytes that a digest is taken of."""
         data = ids.astype(self.dtype.newbyteorder("<"), copy=False)
         self.ends.append(ends.astype(np.uint64) + np.uint64(self.count))
         self.add(data)

@@ -71,10 +71,10 @@ class BinWriter(_Ids):
 
 
 class MegatronWriter(_Ids):
-    """Megatron-LM's IndexedDataset: ids in .bin; lengths, places and documents in .idx. A sequence is a document.
+    """Megatron-LM's IndexedDataset: ids in .bin; lengths, offsets and documents in .idx. A sequence is a document.
 
     .idx   9 bytes  "MMIDIDX", two zeros    8  version 1    1  the type of the ids    8  sequences    8  documents + 1
-           4 a sequence   its length          8 a sequence   its place in .bin, in bytes
+           4 a sequence   its length          8 a sequence   its offset in .bin, in bytes
            8 a document   the number of its first sequence, and the number of sequences at the end
     """
 

@@ -54,7 +54,7 @@ def packed(data: TokenizerData) -> bytes:
         "unassigned": _unassigned() if normalizer else "",
         "special": data.special_tokens,
         "added": data.added_tokens,
-        "pattern": [] if data.pattern.whole else [javascript(tree, classes) for tree in _trees(data.pattern)],
+        "pattern": [] if data.pattern.is_none else [javascript(tree, classes) for tree in _trees(data.pattern)],
         "classes": list(classes),
         # of SentencePiece's kind: which texts get a space in front, the ids of the 256 bytes, and the first of the ids
         # that stand for several bytes
@@ -105,10 +105,10 @@ def javascript(node: Node, classes: dict[str, int]) -> str:
 def _trees(pattern: Pattern) -> list[Node]:
     """Return the trees whose matches are isolated one after another."""
     if pattern.steps:
-        levels = steps.levels(tuple(json.loads(pattern.steps)))
-        if levels is None or any(level.drops or level.in_bytes for level in levels):
+        stages = steps.stages(tuple(json.loads(pattern.steps)))
+        if stages is None or any(stage.drops or stage.in_bytes for stage in stages):
             raise ValueError(f"this page's encoder does not run the steps {pattern.steps}")
-        return [level.tree for level in levels]
+        return [stage.tree for stage in stages]
     if pattern.language == "regex":
         raise ValueError(f"this page's encoder does not run the pattern {pattern}, which fancy-regex does not read")
     return [tree_of(expression, pattern.language) for expression in pattern.expressions]

@@ -21,13 +21,13 @@ typedef struct {
     uint8_t of_byte[256]; /* the class of each byte, or WIDE */
     uint16_t *page;       /* page[c >> 7] << 7 | (c & 127) is where of_code has the class of the code point c */
     uint8_t *of_code;
-    uint16_t *table; /* rows of entries: the place of the next row, or 0, with or without MATCH_BEFORE */
+    uint16_t *table; /* rows of entries: the position of the next row, or 0, with or without MATCH_BEFORE */
     uint8_t *cuts;   /* for each pair of classes: CUT_CLEAN, CUT_ENDS */
 } automaton;
 
 typedef struct {
-    uint32_t levels;
-    automaton level[MOST_LEVELS];
+    uint32_t stages;
+    automaton stage[MOST_STAGES];
 } splitter;
 
 static splitter *splitters[MOST_OWN]; /* by number; NULL for a number that is free */
@@ -57,41 +57,41 @@ static inline size_t automaton_match(const automaton *a, const uint8_t *text, si
     return table[row + a->class_count] & MATCH_BEFORE ? end : match;
 }
 
-/* The end of the next piece of a level, or 0 after the last. The first level's place begins as {0, size, 0}. */
-static size_t next_piece(const splitter *s, const uint8_t *text, level_place *places, uint32_t level) {
-    const automaton *a = &s->level[level];
-    level_place *place = &places[level];
+/* The end of the next piece of a stage, or 0 after the last. The first stage's position begins as {0, size, 0}. */
+static size_t next_piece(const splitter *s, const uint8_t *text, stage_position *positions, uint32_t stage) {
+    const automaton *a = &s->stage[stage];
+    stage_position *position = &positions[stage];
     size_t at, match, length;
-    if (place->match) {
-        place->at = place->match;
-        place->match = 0;
-        return place->at;
+    if (position->match) {
+        position->at = position->match;
+        position->match = 0;
+        return position->at;
     }
-    if (place->at == place->end) {
-        if (level == 0) return 0;
-        place->end = next_piece(s, text, places, level - 1);
-        if (place->end == 0) {
-            place->end = place->at;
+    if (position->at == position->end) {
+        if (stage == 0) return 0;
+        position->end = next_piece(s, text, positions, stage - 1);
+        if (position->end == 0) {
+            position->end = position->at;
             return 0;
         }
     }
-    for (at = place->at; at < place->end; at += length) {
-        match = automaton_match(a, text, at, place->end);
+    for (at = position->at; at < position->end; at += length) {
+        match = automaton_match(a, text, at, position->end);
         if (match) {
-            if (at > place->at) { /* what lies before the match comes first */
-                place->match = match;
+            if (at > position->at) { /* what lies before the match comes first */
+                position->match = match;
                 match = at;
             }
-            place->at = match;
+            position->at = match;
             return match;
         }
-        automaton_class(a, text + at, place->end - at, &length);
+        automaton_class(a, text + at, position->end - at, &length);
     }
-    return place->at = place->end;
+    return position->at = position->end;
 }
 
-/* The first place from `at` on where a piece surely ends, whatever comes before and after, or `size`: one of the levels
- * ends a piece there, and to those before it the place is as good as an end of the text. */
+/* The first position from `at` on where a piece surely ends, whatever comes before and after, or `size`: one of the
+ * stages ends a piece there, and to those before it the position is as good as an end of the text. */
 static size_t splitter_cut(const splitter *s, const uint8_t *text, size_t size, size_t at) {
     for (at = at ? at : 1; at < size; at++) {
         size_t length, ignored;
@@ -100,8 +100,8 @@ static size_t splitter_cut(const splitter *s, const uint8_t *text, size_t size, 
         decode_character(text + at, size - at, &code);
         if (code >= 0xd800 && code < 0xe000) continue; /* it may be a character whose end is still to come */
         length = decode_before(text, at, &code);
-        for (uint32_t level = 0; level < s->levels; level++) {
-            const automaton *a = &s->level[level];
+        for (uint32_t stage = 0; stage < s->stages; stage++) {
+            const automaton *a = &s->stage[stage];
             const size_t back = a->of_bytes ? 1 : length;
             const uint32_t before = automaton_class(a, text + at - back, back, &ignored);
             const uint32_t after = automaton_class(a, text + at, size - at, &ignored);

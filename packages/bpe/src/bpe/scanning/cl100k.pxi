@@ -44,14 +44,14 @@ cdef uint64_t cl100k_begins(Scanner *s) noexcept nogil:
 
 
 cdef inline uint64_t spaces_begin(Scanner *s, uint64_t taken, uint64_t stop, uint64_t stop_ahead) noexcept nogil:
-    """The places at which white space begins a pretoken, by `…[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+`.
+    """The positions at which white space begins a pretoken, by `…[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+`.
 
     taken: the line ends that belong to what stands before them; the rest of the run of white space begins afresh.
     stop: white space, and whatever else a piece of text ends before, so that (?!\\S) holds. Of each run, or rest:
 
     * its first character begins a pretoken;
     * so do the tabs after its last line end, except that cl100k takes white space at the end of the text whole. Whether
-      another line end follows those tabs may take any distance to see, but few places ask;
+      another line end follows those tabs may take any distance to see, but few positions ask;
     * so does its last character, if it is a tab and the piece does not end there: it may be joined to what follows.
     """
     cdef uint64_t space = s.word.space, line = s.word.line, tab = space & ~line

@@ -101,8 +101,8 @@ static inline int in_mask(int mask, int byte) {
 static inline void fill_byte_masks(void) {
     for (int family = 0; family < FAMILIES; family++)
         for (int byte = 0; byte < 256; byte++)
-            for (int mask = 0, place = 0; mask < MASKS; mask++)
-                if (family_wants[family] >> mask & 1) byte_masks[family][byte] |= in_mask(mask, byte) << place++;
+            for (int mask = 0, bit = 0; mask < MASKS; mask++)
+                if (family_wants[family] >> mask & 1) byte_masks[family][byte] |= in_mask(mask, byte) << bit++;
 }
 
 static inline uint64_t transpose_bits(uint64_t x) { /* Warren, Hacker's Delight, section 7-3 */
@@ -125,8 +125,8 @@ static inline void classify_portable(const uint8_t *text, word_masks *masks, int
             rows |= (uint64_t)byte_masks[family][text[group + i]] << (8 * i);
         }
         rows = transpose_bits(rows);
-        for (int mask = 0, place = 0; mask < MASKS; mask++)
-            if (wants >> mask & 1) masks->of[mask] |= (rows >> (8 * place++) & 255) << group;
+        for (int mask = 0, bit = 0; mask < MASKS; mask++)
+            if (wants >> mask & 1) masks->of[mask] |= (rows >> (8 * bit++) & 255) << group;
         masks->high |= top_bits(bytes) << group;
         masks->continuation |= top_bits(bytes & ~(bytes << 1)) << group;
     }

@@ -52,8 +52,8 @@ static inline void add_token(cut_table *table, const uint8_t *token, size_t size
             set_bit(table->halves, two_bytes(right[-1], right[0]));
         } else if (size - at == 2) {
             for (int last = 0x80; last < 0xc0; last++) {
-                const uint8_t whole[3] = {right[0], right[1], (uint8_t)last};
-                set_bit(table->pairs, cut_pair(right - 3, whole));
+                const uint8_t character[3] = {right[0], right[1], (uint8_t)last};
+                set_bit(table->pairs, cut_pair(right - 3, character));
             }
         } else {
             set_bit(table->pairs, cut_pair(right - 3, right));
@@ -68,17 +68,17 @@ static inline void add_whole_token(cut_table *table, const uint8_t *token, size_
     set_bit(table->after, two_bytes(token[size - 2], token[size - 1]));
 }
 
-/* The places in the 64 bytes at `at` where a pretoken can be cut. `begins`: where one begins anyway; `high`, `inside`:
- * the masks of classify.h; `ahead`: `inside` of the next 64. */
+/* The positions in the 64 bytes at `at` where a pretoken can be cut. `begins`: where one begins anyway; `high`,
+ * `inside`: the masks of classify.h; `ahead`: `inside` of the next 64. */
 static inline uint64_t cuts_in_word(const cut_table *table, const uint8_t *at, uint64_t begins, uint64_t high,
                                     uint64_t inside, uint64_t ahead, cut_before *before) {
     const uint64_t third = inside & (inside << 1 | before->inside);
-    uint64_t places = (third << 1 | before->third) & (inside >> 1 | ahead << 63) & (inside >> 2 | ahead << 62);
+    uint64_t positions = (third << 1 | before->third) & (inside >> 1 | ahead << 63) & (inside >> 2 | ahead << 62);
     before->third = third >> 63;
     before->inside = inside >> 63;
     uint64_t cuts = 0;
-    for (places &= high & ~inside & ~begins; places; places &= places - 1) {
-        const int i = count_trailing_zeros(places);
+    for (positions &= high & ~inside & ~begins; positions; positions &= positions - 1) {
+        const int i = count_trailing_zeros(positions);
         const uint8_t *right = at + i;
         if (right[0] == 0xe0 ? right[1] < 0xb8 : right[0] < 0xe2 || right[0] > 0xe9) continue; /* has spaces */
         const uint64_t joined = get_bit(table->pairs, cut_pair(right - 3, right)) |

@@ -93,7 +93,7 @@ static inline uint64_t joins_begins(const joins *j, const uint8_t *text, size_t 
     const uint64_t blank = word->blank, after_blank = blank << 1 | before->blank;
     const uint64_t inside = word->continuation << 1 | before->inside >> 1;
     const uint64_t two_inside = inside & (word->continuation << 2 | before->inside);
-    uint64_t places = ~(word->continuation | (word->letter & (word->letter << 1 | before->letter)));
+    uint64_t positions = ~(word->continuation | (word->letter & (word->letter << 1 | before->letter)));
     uint64_t begins = 0, joined = 0;
     uint8_t copy[16 + 64 + 8];
     const uint8_t *from = text + at;
@@ -102,23 +102,23 @@ static inline uint64_t joins_begins(const joins *j, const uint8_t *text, size_t 
         memset(copy, 0, sizeof copy);
         memcpy(copy + 16 - back, from - back, back + rest);
         from = copy + 16;
-        if (at == 0) places &= ~1ULL;
-        if (rest < 64) places &= (1ULL << rest) - 1;
+        if (at == 0) positions &= ~1ULL;
+        if (rest < 64) positions &= (1ULL << rest) - 1;
     }
     if ((word->high | before->inside) && has_mark(from)) {
-        for (; places; places &= places - 1) {
-            const int i = count_trailing_zeros(places);
+        for (; positions; positions &= positions - 1) {
+            const int i = count_trailing_zeros(positions);
             begins |= (uint64_t)joins_begin(j, text, size, at + i) << i;
         }
     } else {
         if (!j->crosses) begins = j->every_space ? blank : blank & ~after_blank;
-        places &= ~(after_blank | (j->crosses ? 0 : blank));
-        for (uint64_t rest = places; rest; rest &= rest - 1) {
+        positions &= ~(after_blank | (j->crosses ? 0 : blank));
+        for (uint64_t rest = positions; rest; rest &= rest - 1) {
             const int i = count_trailing_zeros(rest);
             const uint64_t around = little_endian(eight_bytes(from + i - 3));
             joined |= get_pair(j, pair_bit(j, around, (inside >> i & 1) + (two_inside >> i & 1))) << i;
         }
-        begins |= places & ~joined;
+        begins |= positions & ~joined;
     }
     before->blank = blank >> 63;
     before->letter = word->letter >> 63;
@@ -128,7 +128,7 @@ static inline uint64_t joins_begins(const joins *j, const uint8_t *text, size_t 
 
 static inline int is_letter(uint8_t byte) { return (uint8_t)((byte | 0x20) - 'a') < 26; }
 
-/* The first place from `at` on where a piece surely begins, whatever follows the text, or `size`. */
+/* The first position from `at` on where a piece surely begins, whatever follows the text, or `size`. */
 static size_t joins_cut(const joins *j, const uint8_t *text, size_t size, size_t at) {
     for (at = at ? at : 1; at < size; at++) {
         const size_t length = text[at] < 0xc0 ? 1 : text[at] < 0xe0 ? 2 : text[at] < 0xf0 ? 3 : 4;

@@ -33,31 +33,31 @@ cdef object put(void **table, void *entry, int first):
     raise ValueError(f"{MOST_OWN:,} split patterns of their own are in use: let go of tokenizers that are not needed")
 
 
-def register_splitter(levels):
+def register_splitter(stages):
     """The number of a new scanner that splits by automata, one after another.
 
-    levels: for each (class_count, of_bytes, of_byte, page, of_code, table, cuts), as automaton.h has them.
+    stages: for each (class_count, of_bytes, of_byte, page, of_code, table, cuts), as automaton.h has them.
     """
     cdef splitter *entry
-    cdef automaton *level
+    cdef automaton *stage
     cdef const uint8_t[::1] of_byte, page, of_code, table, cuts
     cdef uint32_t i
-    if not 0 < len(levels) <= MOST_LEVELS:
-        raise ValueError(f"{len(levels)} automata in sequence; expected 1 to {MOST_LEVELS}")
+    if not 0 < len(stages) <= MOST_STAGES:
+        raise ValueError(f"{len(stages)} automata in sequence; expected 1 to {MOST_STAGES}")
     entry = <splitter *> calloc(1, sizeof(splitter))
     if entry == NULL:
         raise MemoryError
     try:
-        entry.levels = len(levels)
-        for i in range(entry.levels):
-            level = &entry.level[i]
-            level.class_count, level.of_bytes, of_byte, page, of_code, table, cuts = levels[i]
-            memcpy(level.of_byte, &of_byte[0], 256)
-            level.page = <uint16_t *> copied(&page[0], page.shape[0])
-            level.of_code = <uint8_t *> copied(&of_code[0], of_code.shape[0])
-            level.table = <uint16_t *> copied(&table[0], table.shape[0])
-            level.cuts = <uint8_t *> copied(&cuts[0], cuts.shape[0])
-            if not (level.page and level.of_code and level.table and level.cuts):
+        entry.stages = len(stages)
+        for i in range(entry.stages):
+            stage = &entry.stage[i]
+            stage.class_count, stage.of_bytes, of_byte, page, of_code, table, cuts = stages[i]
+            memcpy(stage.of_byte, &of_byte[0], 256)
+            stage.page = <uint16_t *> copied(&page[0], page.shape[0])
+            stage.of_code = <uint8_t *> copied(&of_code[0], of_code.shape[0])
+            stage.table = <uint16_t *> copied(&table[0], table.shape[0])
+            stage.cuts = <uint8_t *> copied(&cuts[0], cuts.shape[0])
+            if not (stage.page and stage.of_code and stage.table and stage.cuts):
                 raise MemoryError
         number = put(<void **> splitters, entry, PATTERN_SPLITTER)
         entry = NULL
@@ -93,11 +93,11 @@ cdef void free_splitter(splitter *entry) noexcept nogil:
     cdef uint32_t i
     if entry == NULL:
         return
-    for i in range(entry.levels):
-        free(entry.level[i].page)
-        free(entry.level[i].of_code)
-        free(entry.level[i].table)
-        free(entry.level[i].cuts)
+    for i in range(entry.stages):
+        free(entry.stage[i].page)
+        free(entry.stage[i].of_code)
+        free(entry.stage[i].table)
+        free(entry.stage[i].cuts)
     free(entry)
 
 

@@ -1,6 +1,6 @@
-"""Safe cuts: places where a text can be cut, and its parts counted or encoded apart with the same result."""
+"""Safe cuts: positions where a text can be cut, and its parts counted or encoded apart with the same result."""
 
-from bpe.scanning.scanner cimport PATTERN_JOINS, PATTERN_WHOLE, ScannedPattern, number_of, scan_cut
+from bpe.scanning.scanner cimport PATTERN_JOINS, PATTERN_NONE, ScannedPattern, number_of, scan_cut
 
 cdef extern from "Python.h":
     int PyErr_CheckSignals() except -1
@@ -10,12 +10,12 @@ cdef enum:
 
 
 def safe_cut(const uint8_t[::1] text not None, size_t at, int scanner, SpecialTokens special not None):
-    """The first place from `at` on where `text` can be cut without changing counts or ids, or its length.
+    """The first position from `at` on where `text` can be cut without changing counts or ids, or its length.
 
-    That is a place where a pretoken surely ends (see scan_cut) and which no special token has inside it. Whatever may
-    follow the text changes none of this, as long as the place is `special.longest` bytes from its end. A scanner of
-    register_joins() has no cut right after a special token either: a space may have to be put there. Where no place
-    can be told from the text around it (no split, or a pattern that no compiled scanner serves: -1), a special token
+    That is a position where a pretoken surely ends (see scan_cut) and which no special token has inside it. Whatever
+    may follow the text changes none of this, as long as the position is `special.longest` bytes from its end. A scanner
+    of register_joins() has no cut right after a special token either: a space may have to be put there. Where no
+    position can be told from the text around it (no split, or a pattern that no scanner serves: -1), a special token
     begins there, which splits the text before any pattern does.
 
     Raises:
@@ -27,22 +27,22 @@ def safe_cut(const uint8_t[::1] text not None, size_t at, int scanner, SpecialTo
     if size == 0:
         return 0
     with nogil:
-        at = safe_place(&text[0], size, at, scanner, special)
+        at = find_safe_cut(&text[0], size, at, scanner, special)
     return at
 
 
-cdef size_t safe_place(
+cdef size_t find_safe_cut(
     const uint8_t *text, size_t size, size_t at, int scanner, SpecialTokens special
 ) except? <size_t> -1 nogil:
     """safe_cut() of a text of `size` bytes."""
-    cdef bint whole = scanner < 0 or scanner == PATTERN_WHOLE
+    cdef bint unscanned = scanner < 0 or scanner == PATTERN_NONE
     # What begins in the last bytes of a part is searched again with the next one: a character or a special token may
     # go on there.
-    cdef size_t again = special.longest if whole else 4
+    cdef size_t again = special.longest if unscanned else 4
     cdef size_t step = SIGNAL_BYTES + again, stop
     while at < size:
         stop = at + step if size - at > step else size
-        if whole:
+        if unscanned:
             at = special.find(text, stop, at if at else 1).begin
         else:
             at = scan_cut(<ScannedPattern> scanner, text, stop, at)

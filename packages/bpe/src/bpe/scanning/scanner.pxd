@@ -9,13 +9,13 @@ cdef extern from "scanning/characters.h" nogil:
         uint64_t of[16]
     ctypedef void (*classify_function)(const uint8_t *text, word_masks *masks) noexcept nogil
 
-cdef extern from "scanning/places.h" nogil:
-    ctypedef size_t (*places_function)(uint64_t ones, size_t base, size_t *places) noexcept nogil
+cdef extern from "scanning/positions.h" nogil:
+    ctypedef size_t (*positions_function)(uint64_t ones, size_t base, size_t *positions) noexcept nogil
 
 cdef extern from "scanning/scanner_state.h" nogil:
     enum:
-        MOST_LEVELS, MOST_OWN
-    ctypedef struct level_place:
+        MOST_STAGES, MOST_OWN
+    ctypedef struct stage_position:
         size_t at, end, match
     ctypedef struct joins_before:
         uint64_t blank, letter, high
@@ -37,7 +37,7 @@ cdef enum:
     SCAN_ENDS = SCAN_BLOCK + 64  # room for the ends one call can write, and for stores beyond them
 
 cdef enum ScannedPattern:
-    PATTERN_WHOLE               # no split: the whole text is one pretoken
+    PATTERN_NONE                # no split: the whole text is one pretoken
     PATTERN_GPT2
     PATTERN_CL100K
     PATTERN_LLAMA3
@@ -65,7 +65,7 @@ ctypedef struct Scanner:
     ScannedPattern pattern
     int family                  # which classes the pattern knows
     classify_function classify
-    places_function places
+    positions_function positions
     word_masks word, ahead      # the words at and after `at`
     uint64_t spill              # bytes of `ahead` that belong to a character begun in `word`
     uint8_t spill_class
@@ -73,7 +73,7 @@ ctypedef struct Scanner:
     uint64_t cleared, added     # boundaries of `word` already decided by a contraction that began before it
     uint64_t suffix             # o200k: bytes of `word` that belong to such a contraction
     size_t group                # digits since the last boundary that the scan ends with: at most 3
-    level_place places_of[MOST_LEVELS]  # where each level of a splitter is
+    stage_position stages[MOST_STAGES]  # where each stage of a splitter is
     joins_before joins          # what the words so far leave to a scanner of register_joins()
     const cut_table *cuts       # where pretokens are cut too, or NULL; see cuts.h
     cut_before cut

@@ -10,7 +10,7 @@ an example.) Characters beyond ASCII are decoded, but only to set their bits in 
     classify.h      64 bytes to masks
     characters.h    characters beyond ASCII into the same masks, by their classes (classes.h)
     gpt2.pxi cl100k.pxi o200k.pxi deepseek.pxi    masks to beginnings of pretokens; masks.pxi: their operations
-    places.h        bits to places in the text
+    positions.h     bits to positions in the text
     automaton.h     all other patterns: automata that are made while the program runs
     joins.h         SentencePiece-style tokenizers: between characters that no token joins
     cuts.h          the same within the pretokens of scripts without spaces, where they are encoded
@@ -35,8 +35,8 @@ from bpe.native.cpu cimport level_of
 
 from bpe.native.lazy_imports import numpy as np
 
-cdef extern from "scanning/places.h" nogil:
-    places_function choose_places(int level)
+cdef extern from "scanning/positions.h" nogil:
+    positions_function choose_positions(int level)
 
 cdef extern from "scanning/characters.h" nogil:
     void fill_byte_masks()
@@ -71,10 +71,10 @@ cdef extern from "scanning/automaton.h" nogil:
         uint16_t *table
         uint8_t *cuts
     ctypedef struct splitter:
-        uint32_t levels
-        automaton level[MOST_LEVELS]
+        uint32_t stages
+        automaton stage[MOST_STAGES]
     splitter *splitters[MOST_OWN]
-    size_t next_piece(const splitter *s, const uint8_t *text, level_place *places, uint32_t level)
+    size_t next_piece(const splitter *s, const uint8_t *text, stage_position *positions, uint32_t stage)
     size_t splitter_cut(const splitter *s, const uint8_t *text, size_t size, size_t at)
     void *copied(const void *source, size_t size)
 
@@ -95,10 +95,10 @@ cdef enum:
     FEWEST_BITS = 16            # log2 of the bits of the smallest filter
     MOST_BITS = 24              # log2 of the bits of the largest filter
 
-MOST_IN_SEQUENCE = MOST_LEVELS  # automata of a scanner
+MOST_IN_SEQUENCE = MOST_STAGES  # automata of a scanner
 
 SCANNED = {  # by the pattern's name; None is no split at all
-    None: PATTERN_WHOLE,
+    None: PATTERN_NONE,
     "gpt2": PATTERN_GPT2,
     "cl100k": PATTERN_CL100K,
     "o200k": PATTERN_O200K,
@@ -116,7 +116,7 @@ memset(_spaces, 32, 64)
 for _family in range(FAMILIES):
     classify_here[<int> _family] = choose_classify(_family, level_of(None))
     classify_here[<int> _family](_spaces, &blank[<int> _family])
-cdef places_function places_here = choose_places(level_of(None))
+cdef positions_function positions_here = choose_positions(level_of(None))
 cdef object own_guard = object()    # for a critical section, where there is no GIL
 
 
@@ -166,24 +166,24 @@ cdef inline int family_of(ScannedPattern pattern) noexcept nogil:
 
 
 cdef void scan_start(Scanner *s, ScannedPattern pattern, const uint8_t *text, size_t size) noexcept nogil:
-    scan_start_with(s, pattern, text, size, classify_here[family_of(pattern)], places_here)
+    scan_start_with(s, pattern, text, size, classify_here[family_of(pattern)], positions_here)
 
 
 cdef void scan_start_with(
     Scanner *s, ScannedPattern pattern, const uint8_t *text, size_t size, classify_function classify,
-    places_function places
+    positions_function positions
 ) noexcept nogil:
     memset(s, 0, sizeof(Scanner))
     s.text = text
     s.size = size
     s.pattern = pattern
     s.family = family_of(pattern)
-    s.classify, s.places = classify, places
+    s.classify, s.positions = classify, positions
     if pattern >= PATTERN_JOINS:
         pass                            # it reads its words itself
     elif pattern >= PATTERN_SPLITTER:
-        s.places_of[0].end = size
-    elif pattern != PATTERN_WHOLE:
+        s.stages[0].end = size
+    elif pattern != PATTERN_NONE:
         need_class_table(s.family)
         read_word(s, 0, &s.ahead)
 
@@ -195,7 +195,7 @@ cdef size_t scan_block(Scanner *s, size_t *ends) noexcept nogil:
         return 0
     if PATTERN_SPLITTER <= s.pattern < PATTERN_JOINS:
         return splitter_block(s, ends)
-    if s.pattern == PATTERN_WHOLE:
+    if s.pattern == PATTERN_NONE:
         s.at = s.size
     while s.at < s.size and (s.at < stop or count == 0):  # 0 would say that the text has ended
         count += write_ends(s, next_begins(s), ends + count)
@@ -234,7 +234,7 @@ cdef inline size_t write_ends(Scanner *s, uint64_t begins, size_t *ends) noexcep
     if s.size - at < 64:
         begins &= (<uint64_t> 1 << (s.size - at)) - 1
     s.at = at + 64
-    return s.places(begins, at, ends)
+    return s.positions(begins, at, ends)
 
 
 cdef size_t splitter_block(Scanner *s, size_t *ends) noexcept nogil:
@@ -242,7 +242,7 @@ cdef size_t splitter_block(Scanner *s, size_t *ends) noexcept nogil:
     cdef const splitter *entry = splitters[<size_t> s.pattern - PATTERN_SPLITTER]
     cdef size_t count = 0, stop = s.at + SCAN_BLOCK
     while s.at < s.size and s.at < stop:
-        s.at = next_piece(entry, s.text, s.places_of, entry.levels - 1)
+        s.at = next_piece(entry, s.text, s.stages, entry.stages - 1)
         ends[count] = s.at
         count += 1
     return count
@@ -287,7 +287,7 @@ include "deepseek.pxi"
 
 
 cdef size_t scan_cut(ScannedPattern pattern, const uint8_t *text, size_t size, size_t at) noexcept nogil:
-    """The first place from `at` on where the text may be cut without changing a pretoken; `size` if there is none.
+    """The first position from `at` on where the text may be cut without changing a pretoken; `size` if there is none.
 
     For every pattern here, that is where words end, in any script, with spaces or without:
 
@@ -303,7 +303,7 @@ cdef size_t scan_cut(ScannedPattern pattern, const uint8_t *text, size_t size, s
     """
     cdef uint8_t before, after
     cdef uint32_t code
-    if pattern == PATTERN_WHOLE:
+    if pattern == PATTERN_NONE:
         return size
     if pattern >= PATTERN_JOINS:
         return joins_cut(joins_of[<size_t> pattern - PATTERN_JOINS], text, size, at)
@@ -340,7 +340,7 @@ def boundaries(const uint8_t[::1] text not None, pattern="gpt2", *, level=None):
         return blocks[0]
     simd = level_of(level)
     scan_start_with(
-        &scanner, number, &text[0], size, choose_classify(family_of(number), simd), choose_places(simd)
+        &scanner, number, &text[0], size, choose_classify(family_of(number), simd), choose_positions(simd)
     )
     while True:
         with nogil:
@@ -352,17 +352,17 @@ def boundaries(const uint8_t[::1] text not None, pattern="gpt2", *, level=None):
 
 def split(const uint8_t[::1] text not None, pattern="gpt2", *, level=None):
     """The pretokens of `text` as a list of bytes; see boundaries()."""
-    cdef bytes whole = bytes(text)
+    cdef bytes data = bytes(text)
     cdef list pieces = []
     begin = 0
     for end in boundaries(text, pattern, level=level).tolist():
-        pieces.append(whole[begin:end])
+        pieces.append(data[begin:end])
         begin = end
     return pieces
 
 
 def cut(const uint8_t[::1] text not None, size_t at, pattern="gpt2"):
-    """The first place from `at` on where `text` can be cut without changing a pretoken; its length if there is none."""
+    """The first position from `at` on where cutting `text` changes no pretoken; its length if there is none."""
     cdef ScannedPattern number = number_of(pattern)
     if text.shape[0] == 0:
         return 0

@@ -4,7 +4,7 @@ from libc.stdint cimport uint8_t, uint32_t
 ctypedef struct Needle:
     const uint8_t *text
     size_t size
-    int index                   # its place in SpecialTokens.names
+    int index                   # its index in SpecialTokens.names
 
 ctypedef struct Hit:
     size_t begin, end

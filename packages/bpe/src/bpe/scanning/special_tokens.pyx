@@ -1,4 +1,4 @@
-"""Places of the special tokens in a text: the leftmost, and of those that begin there the longest, as in tokenizers."""
+"""Positions of special tokens in a text: the leftmost, and of those that begin there the longest, as in tokenizers."""
 
 from libc.stdlib cimport calloc, free
 from libc.string cimport memchr, memcmp
@@ -31,16 +31,16 @@ cdef class SpecialTokens:
         if self.needles == NULL:
             raise MemoryError
         order = sorted(range(len(self.names)), key=self.names.__getitem__)
-        for place, index in enumerate(order):
-            self.needles[place].text = <const uint8_t *> <const char *> (<bytes> self.names[index])
-            self.needles[place].size = len(self.names[index])
-            self.needles[place].index = index
+        for needle, index in enumerate(order):
+            self.needles[needle].text = <const uint8_t *> <const char *> (<bytes> self.names[index])
+            self.needles[needle].size = len(self.names[index])
+            self.needles[needle].index = index
         leads = [self.names[index][0] for index in order]
         for byte in range(257):
             self.first[byte] = sum(lead < byte for lead in leads)
         self.lead_count = len({*leads})
-        for place, lead in enumerate(sorted({*leads})[:FEW_LEADS]):
-            self.leads[place] = lead
+        for index, lead in enumerate(sorted({*leads})[:FEW_LEADS]):
+            self.leads[index] = lead
 
     def __dealloc__(self):
         free(self.needles)
@@ -51,22 +51,22 @@ cdef class SpecialTokens:
 
     cdef Hit find(self, const uint8_t *text, size_t size, size_t at) noexcept nogil:
         cdef Hit hit
-        cdef int place
+        cdef int needle
         while self.longest:
             at = self.next_lead(text, size, at)
             if at == size:
                 break
-            place = self.longest_at(text + at, size - at)
-            if place >= 0:
-                hit.begin, hit.end = at, at + self.needles[place].size
-                hit.index = self.needles[place].index
+            needle = self.longest_at(text + at, size - at)
+            if needle >= 0:
+                hit.begin, hit.end = at, at + self.needles[needle].size
+                hit.index = self.needles[needle].index
                 return hit
             at += 1
         hit.begin, hit.end, hit.index = size, size, -1
         return hit
 
     cdef size_t next_lead(self, const uint8_t *text, size_t size, size_t at) noexcept nogil:
-        """The first place from `at` on with a byte that begins a special token; `size` for none."""
+        """The first position from `at` on with a byte that begins a special token; `size` for none."""
         cdef const void *found
         cdef size_t end, nearest
         cdef int k
@@ -86,7 +86,7 @@ cdef class SpecialTokens:
         return size
 
     cdef int longest_at(self, const uint8_t *text, size_t size) noexcept nogil:
-        """The place, among the needles, of the longest with which a text begins; -1 for none.
+        """The index, among the needles, of the longest with which a text begins; -1 for none.
 
         With each byte of the text fewer of them are left, which lie side by side, as they are sorted.
         """
@@ -117,10 +117,10 @@ cdef class SpecialTokens:
     cdef bint straddles(self, const uint8_t *text, size_t size, size_t at) noexcept nogil:
         """True if a special token has `at` inside it, so that a cut there would change the tokens found."""
         cdef size_t begin = at - self.longest + 1 if at >= self.longest else 0
-        cdef int place
+        cdef int needle
         while begin < at and self.longest:
-            place = self.longest_at(text + begin, size - begin)
-            if place >= 0 and begin + self.needles[place].size > at:
+            needle = self.longest_at(text + begin, size - begin)
+            if needle >= 0 and begin + self.needles[needle].size > at:
                 return True
             begin += 1
         return False
@@ -144,21 +144,21 @@ cdef class SpecialTokens:
             hit = self.find(&text[0], text.shape[0], 0)
         return None if hit.index < 0 else self.names[hit.index]
 
-    def split(self, const uint8_t[::1] text not None):
-        """`text` as a list of (piece, index): index is the special token's place in `names`, or -1 for ordinary text.
+    def partition(self, const uint8_t[::1] text not None):
+        """`text` as a list of (piece, index): index is the special token's index in `names`, or -1 for ordinary text.
 
         Empty ordinary pieces are left out; the pieces joined are the text.
         """
         cdef size_t at = 0, size = text.shape[0]
         cdef Hit hit
         cdef list pieces = []
-        whole = bytes(text)
+        data = bytes(text)
         while at < size:
             hit = self.find(&text[0], size, at)
             if hit.begin > at:
-                pieces.append((whole[at : hit.begin], -1))
+                pieces.append((data[at : hit.begin], -1))
             if hit.index >= 0:
-                pieces.append((whole[hit.begin : hit.end], hit.index))
+                pieces.append((data[hit.begin : hit.end], hit.index))
             at = hit.end
         return pieces
 

@@ -30,7 +30,7 @@ from bpe import patterns
 from bpe.counting.count import count_source
 from bpe.encoding import normalizing
 from bpe.expressions.properties import white_space
-from bpe.merging.alphabet import Texts, batches, count_codes, spell_codes
+from bpe.merging.alphabet import CodeBatches, batches, count_codes, spell_codes
 from bpe.merging.learn import Rule, learn
 from bpe.native.atomic_file import StrPath, write_atomically
 from bpe.native.parallel import available_cpus
@@ -118,7 +118,7 @@ class Tokenizer:
             TypeError: An item is neither a str nor an iterable of str.
             ValueError: A part of the pipeline is not supported.
         """
-        self._train(_texts(iterator), trainer or BpeTrainer())
+        self._train(_strings(iterator), trainer or BpeTrainer())
 
     def get_vocab(self, with_added_tokens: bool = True) -> dict[str, int]:
         """Return the id of each token, as tokenizer.json spells it."""
@@ -189,7 +189,7 @@ def _lines(paths: list[StrPath]) -> Iterator[str]:
             yield from file
 
 
-def _texts(items: Iterable[str | Iterable[str]]) -> Iterator[str]:
+def _strings(items: Iterable[str | Iterable[str]]) -> Iterator[str]:
     for item in items:
         if isinstance(item, str):
             yield item
@@ -236,7 +236,7 @@ class _Words:
             texts = map(change, texts)
         return count_source(filter(None, texts), self.pattern, SpecialTokens(()), available_cpus(), report, None)
 
-    def codes(self, records: Records) -> Texts:
+    def codes(self, records: Records) -> CodeBatches:
         """Yield, for some pretokens at a time: their code points, how many each has, and how often it occurs."""
         printable = np.array([ord(character) for character in PRINTABLE], dtype=np.uint32)
         for pretokens, counts in batches(records):

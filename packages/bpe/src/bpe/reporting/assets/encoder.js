@@ -48,7 +48,7 @@ class Encoder {
     const names = special ? this.special : this.cutOut;
     let begin = 0;
     if (names.size) {
-      // the longest of those that begin at the leftmost place
+      // the longest of those that begin at the leftmost position
       const longestFirst = [...names.keys()].sort((a, b) => b.length - a.length);
       const one = new RegExp(longestFirst.map((name) => name.replace(/[\\^$.*+?()[\]{}|\/]/g, "\\$&")).join("|"), "gu");
       for (const match of text.matchAll(one)) {
@@ -140,31 +140,31 @@ class Encoder {
   }
 }
 
-/** A heap of candidate pairs by their keys: lowest rank first, the leftmost of equals. A place has 22 bits. */
+/** A heap of candidate pairs by their keys: lowest rank first, the leftmost of equals. A position has 22 bits. */
 class Heap {
   items = [];
 
   push(item) {
     const { items } = this;
-    let place = items.length;
-    for (let parent; place && items[parent = (place - 1) >> 1].key > item.key; place = parent) {
-      items[place] = items[parent];
+    let slot = items.length;
+    for (let parent; slot && items[parent = (slot - 1) >> 1].key > item.key; slot = parent) {
+      items[slot] = items[parent];
     }
-    items[place] = item;
+    items[slot] = item;
   }
 
   /** The best candidate; undefined where none is left. */
   pop() {
     const { items } = this, best = items[0], last = items.pop();
     if (!items.length) return best;
-    let place = 0;
-    for (let child = 1; child < items.length; child = 2 * place + 1) {
+    let slot = 0;
+    for (let child = 1; child < items.length; child = 2 * slot + 1) {
       if (child + 1 < items.length && items[child + 1].key < items[child].key) child++;
       if (items[child].key >= last.key) break;
-      items[place] = items[child];
-      place = child;
+      items[slot] = items[child];
+      slot = child;
     }
-    items[place] = last;
+    items[slot] = last;
     return best;
   }
 }
