@@ -9,8 +9,10 @@ import sys
 import textwrap
 import typing
 from importlib import import_module
+from pathlib import Path
 
 import pytest
+from format_samples import sample
 
 import bpe
 
@@ -75,6 +77,23 @@ def test_encoding_loads_nothing_that_it_does_not_use() -> None:
     modules = ["counting.checkpoint", "encoding.decoder", "encoding.preparing", "published"]
     unused = {"regex", "pathlib", *(f"bpe.{name}" for name in modules)} - loaded_by("import numpy")  # 1.26 has pathlib
     assert not loaded & unused
+
+
+@pytest.mark.parametrize("text", ["plain text", "nai\u0308ve, \u65e5\u672c", "nai\u0308ve, \u65e5\u672c".encode()])
+def test_a_first_call_of_encode_visits_four_python_files(tmp_path: Path, text: str | bytes) -> None:
+    """With a tokenizer.json of Qwen 3's steps: NFC, an expression, bytes. Compiled files have no frames to count."""
+    path, sources = tmp_path / "tokenizer.json", Path(bpe.__file__).parent
+    data = sample(normalizer="NFC", pattern=bpe.patterns.resolve("qwen2"))  # type: ignore[attr-defined]
+    bpe.Tokenizer.from_data(data).to_huggingface(path)
+    tokenizer, files = bpe.load(path), set()
+    sys.setprofile(lambda frame, event, argument: files.add(Path(frame.f_code.co_filename)))
+    try:
+        tokenizer.encode(text)
+    finally:
+        sys.setprofile(None)
+    files = {str(file.relative_to(sources)) for file in files if file.is_relative_to(sources)}
+    assert "encoding/text_encoder.py" in files
+    assert len(files) <= 4, sorted(files)
 
 
 def test_annotations_of_every_public_callable_are_evaluated() -> None:
