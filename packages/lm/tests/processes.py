@@ -163,7 +163,7 @@ def each(rank, data, folders, config, slow=None):
 
         def clip(*arguments):
             if next(count) == 2:
-                time.sleep(30)
+                time.sleep(12)
             return real(*arguments)
 
         trainer.clip_grad_norm_ = clip

@@ -69,11 +69,21 @@ def wait_for_step(folder, step, hosts):
         time.sleep(0.02)
 
 
-def without_torchrun(hosts, tmp_path, train, outs):
+# `lm`, whose processes wait a second for a file of another's instead of half a minute
+IMPATIENT = """
+import sys
+from lm.commands.cli import main
+from lm.training import distributed
+distributed.SHARED_WITHIN = 1.0
+sys.exit(main())
+"""
+
+
+def without_torchrun(hosts, tmp_path, train, outs, program=("-m", "lm")):
     """Starts a process on each of two hosts, as torchrun does, but watched over by nobody."""
     for number, out in enumerate(outs, 1):
         where = {"RANK": str(number - 1), "WORLD_SIZE": "2", "MASTER_ADDR": address(1), "MASTER_PORT": "29500"}
-        command = [sys.executable, "-m", "lm", *train, "--out", str(tmp_path / out)]
+        command = [sys.executable, *program, *train, "--out", str(tmp_path / out)]
         hosts.start(number, tmp_path / f"said{number}", *command, **where)
 
 
@@ -89,7 +99,7 @@ def test_two_hosts_have_the_losses_of_one_process(settings, tmp_path):
 
 def test_two_hosts_that_share_no_disk_are_refused_before_the_first_step(settings, tmp_path):
     with network() as hosts:
-        without_torchrun(hosts, tmp_path, settings(20), ["run1", "run2"])
+        without_torchrun(hosts, tmp_path, settings(20), ["run1", "run2"], ("-c", IMPATIENT))
         assert 0 not in hosts.wait()
     for number in (1, 2):
         assert str(tmp_path / "run2") in output_of(tmp_path, number)
