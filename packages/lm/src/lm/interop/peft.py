@@ -34,6 +34,7 @@ CONFIG, WEIGHTS, PREFIX = "adapter_config.json", "adapter_model.safetensors", "b
 FIXED: dict[str, tuple[Any, ...]] = {
     "peft_type": ("LORA",),
     "bias": ("none",),
+    "init_lora_weights": (None, True, False, "gaussian", "eva", "orthogonal", "mica"),  # others change the base
     "modules_to_save": (None, []),
     "alpha_pattern": (None, {}),
     "layer_replication": (None,),
@@ -165,7 +166,7 @@ def adapters_of(folder: str | Path, base: Transformer) -> Iterator[Adapter]:
         name.removeprefix(PREFIX).removesuffix(".weight"): tensor.float()
         for name, tensor in read_safetensors(folder / WEIGHTS).items()
     }
-    weights, alpha = base.state_dict(), float(config["lora_alpha"])
+    weights, alpha = base.state_dict(), float(config.get("lora_alpha", 8))
     for ours, parts in table_of(base.config).items():
         for part, rows in rows_of(parts):
             name = part.name.removesuffix(".weight")
