@@ -36,6 +36,7 @@ COLUMNS = {"completions": ["a", "bb"], "prompts": ["p", "p"], "completion_ids": 
         ("20-2", "2", True),
         ("it is -7", "-7", True),
         ("none", "none", False),
+        ("7" * 5000, "7" * 5000, False),
     ],
 )
 def test_numbers_are_compared_as_gsm8k_compares_them(completion, answer, right):
@@ -54,12 +55,13 @@ def test_programs_pass_their_tests_or_do_not(monkeypatch):
         "def square(x): return x + x",
         "import sys; sys.exit(0)",
         "import os; print('passed', flush=True); os._exit(0)",
+        "print(input()); raise SystemExit",
         "while True: pass",
         SQUARE + "x = bytearray(1 << 31)",
         "def square(x:",
         "",
     )
-    assert program([*right, *wrong], [TESTS] * 9) == [1, 1, *[0] * 7]
+    assert program([*right, *wrong], [TESTS] * 10) == [1, 1, *[0] * 8]
 
 
 def test_a_function_gets_the_columns_that_it_names():
@@ -86,6 +88,8 @@ def test_a_function_gets_the_columns_that_it_names():
         (lambda prompts: [1], "returned 1 values"),
         (lambda prompts: [1, "x"], "returned 'x'"),
         (lambda prompts: [1, float("nan")], "returned nan"),
+        (lambda prompts: torch.ones(2, 2), "returned tensor"),
+        (lambda prompts: [1, 10**400], "returned 1000"),
         (lambda prompts: time.sleep(20), "took more than 1 s"),
     ],
 )

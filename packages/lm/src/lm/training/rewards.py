@@ -69,7 +69,10 @@ class Reward:
         if len(numbers) != len(completions):
             raise RewardFailed(f"the reward {self.name} returned {len(numbers)} values {about}: return one for each")
         for number in numbers:
-            if not hasattr(number, "__float__") or not math.isfinite(float(number)):
+            is_number = False
+            with contextlib.suppress(ValueError, TypeError, ArithmeticError, RuntimeError):  # as a tensor of two raises
+                is_number = hasattr(number, "__float__") and math.isfinite(float(number))
+            if not is_number:
                 raise RewardFailed(f"the reward {self.name} returned {number!r} {about}: return finite numbers or None")
         return list(map(float, numbers))
 
@@ -175,7 +178,8 @@ def number_of(text: str) -> Fraction | None:
     """Return the number of an answer, as numbers() reads it; None if there is none."""
     _, mark, end = text.rpartition("####")
     every = re.findall(r"(?<![\d)])-?\$?(?:\d[\d,]*(?:\.\d+)?|\.\d+)", end)
-    return Fraction(re.sub(r"[$,]", "", every[0 if mark else -1])) if every else None
+    text = re.sub(r"[$,]", "", every[0 if mark else -1]) if every else ""
+    return Fraction(text) if 0 < len(text) < 1000 else None  # Python reads no number of thousands of digits
 
 
 def regex(completions: Sequence[str], pattern: Sequence[str]) -> list[float]:
@@ -192,10 +196,10 @@ try:
         resource.setrlimit(getattr(resource, name), (most, most))
 except ImportError:
     pass
-scope = {{"__name__": "__main__"}}
+secret, scope = sys.stdin.read(), {{"__name__": "__main__"}}  # before a program that prints what it reads
 for name in ("program.py", "tests.py"):
     exec(compile(open(name, encoding="utf-8").read(), name, "exec"), scope)
-print(sys.stdin.read(), file=sys.__stdout__)
+print(secret, file=sys.__stdout__)
 """
 
 
