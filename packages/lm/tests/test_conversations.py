@@ -57,8 +57,8 @@ def test_the_assistants_part_alone_is_learned_and_prompts_are_what_was_trained_o
 
 
 @bpe_only
-def test_what_does_not_fit_loses_its_oldest_turns():
-    from lm.chat_template import default_template
+def test_what_does_not_fit_loses_its_oldest_turns(monkeypatch):
+    from lm.chat_template import ChatTemplate, default_template
     from lm.data.rows import read_messages
 
     template, talk = default_template(tokenizer()), read_messages(TALK[:4])
@@ -68,6 +68,11 @@ def test_what_does_not_fit_loses_its_oldest_turns():
     assert template.fit(talk, len(whole) - 1) == (short, 2)
     with pytest.raises(ValueError, match="the last message alone"):
         template.fit(talk, len(short) - 1)
+    # Of a long talk few prompts are made: a client may send any number of short messages.
+    prompts, prompt = list[int](), ChatTemplate.prompt
+    monkeypatch.setattr(ChatTemplate, "prompt", lambda *args: prompts.append(0) or prompt(*args))
+    ids, dropped = template.fit([talk[0], *talk[1:3] * 500, talk[3]], len(whole) + 1)
+    assert (ids, dropped, len(prompts) < 20) == (whole, 998, True)
 
 
 @bpe_only

@@ -151,6 +151,7 @@ def test_many_at_once_are_each_as_if_alone(client, model, tokenizer):
 
 
 CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+NESTED = {"function": {"name": "f", "arguments": "[" * 20000 + "]" * 20000}}
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 WRONG = [
     ({"prompt": ""}, None, 200),
@@ -184,6 +185,7 @@ WRONG = [
     ({"prompt": "a", "presence_penalty": 2.5}, "presence_penalty", 400),
     ({"prompt": "a", "logit_bias": {"999": 1}}, "logit_bias", 400),
     ({"prompt": "a", "logit_bias": {"1": 101}}, "logit_bias", 400),
+    ({"prompt": "a", "logit_bias": {"1" * 5000: 1}}, "logit_bias", 400),
     ({"messages": [{"role": "user", "content": "a"}], "top_logprobs": 2}, "top_logprobs", 400),
     ({"messages": [{"role": "user", "content": "a"}], "response_format": {"type": "xml"}}, "response_format", 400),
     ({"messages": [{"role": "user", "content": "a"}], "tool_choice": "required"}, "tool_choice", 400),
@@ -192,6 +194,7 @@ WRONG = [
     ({"messages": [{"role": "user", "content": "a", "tool_calls": [CALL]}]}, "messages", 400),
     ({"messages": [{"role": "user", "content": "a" * 200}], "tools": [TOOL]}, "messages", 400),
     ({"messages": [{"role": "user", "content": "a"}], "verbosity": "low"}, "verbosity", 400),
+    ({"messages": [{"role": "assistant", "tool_calls": [NESTED]}]}, "messages", 400),
     ({"messages": [{"role": "user", "content": "a"}], "max_tokens": 0}, "max_tokens", 400),
     ({"prompt": "a", "temprature": 1}, "temprature", 400),
     ({"messages": []}, "messages", 400),

@@ -37,6 +37,10 @@ def test_texts_and_conversations_become_the_ids_of_their_prompts(server, tokeniz
     messages = [{"role": "system", "content": "brief"}, {"role": "user", "content": text}]
     prompt = default_template(tokenizer).prompt([Message(**message) for message in messages])
     assert ask(server, "tokenize", {"messages": messages})[1]["tokens"] == prompt
+    thoughts = [{"role": "assistant", "content": [{"type": "thinking", "thinking": "hm", "signature": ""}]}]
+    empty = [Message("assistant", "")]
+    count = ask(server, "v1/messages/count_tokens", {"messages": thoughts})[1]
+    assert count == {"input_tokens": len(default_template(tokenizer).prompt(empty))}
     assert ask(server, "detokenize", {"tokens": expected})[1] == {"prompt": text}
     assert ask(server, "detokenize", {"tokens": []})[1] == {"prompt": ""}
     assert ask(server, "tokenize", {"prompt": text, "model": "large"})[0] == 404
@@ -53,6 +57,7 @@ def test_texts_and_conversations_become_the_ids_of_their_prompts(server, tokeniz
         ("detokenize", {"tokens": [259]}, "tokens"),
         ("detokenize", {"tokens": ["a"]}, "tokens"),
         ("v1/responses", {"input": "a", "return_token_ids": True}, "return_token_ids"),
+        ("v1/responses", {"input": [{"type": "reasoning"}]}, "input"),
     ],
 )
 def test_mistakes_are_named(server, path, body, param):

@@ -11,6 +11,7 @@ none of these can end its turn or begin another.
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import datetime
 import functools
@@ -103,11 +104,13 @@ class ChatTemplate:
         """
         first = int(bool(messages) and messages[0].role == "system")
         begins = [n for n in range(first, len(messages)) if n == first or messages[n].role == "user"] or [first]
-        for begin in begins:
-            ids = self.prompt([*messages[:first], *messages[begin:]], tools)
-            if len(ids) <= most:
-                return ids, begin - first
-        raise ValueError(f"the last message alone makes {len(ids)} tokens, and {most} have room: shorten it")
+        ids_from = functools.cache(lambda begin: self.prompt([*messages[:first], *messages[begin:]], tools))
+        begin = begins[0]
+        if len(ids_from(begin)) > most:  # each message that is left out makes the prompt shorter
+            begin = begins[bisect.bisect_left(begins[:-1], True, key=lambda begin: len(ids_from(begin)) <= most)]
+        if len(ids := ids_from(begin)) > most:
+            raise ValueError(f"the last message alone makes {len(ids)} tokens, and {most} have room: shorten it")
+        return ids, begin - first
 
     def with_names(self, names: Mapping[str, Any]) -> ChatTemplate:
         """Return the template with more variables, of a client: the names of tokens in them are text."""

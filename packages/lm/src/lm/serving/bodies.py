@@ -265,10 +265,10 @@ class ChatBody(Conversation, Body):
     parallel_tool_calls: bool | None = None
 
 
-def parse(kind: type[B], body: bytes) -> B:
+def parse(kind: type[B], body: bytes | dict[str, Any]) -> B:
     """The checked body. BadRequest: a mistake in it."""
     try:
-        return kind.model_validate_json(body)
+        return kind.model_validate(body) if isinstance(body, dict) else kind.model_validate_json(body)
     except ValidationError as failed:
         raise mistake(failed) from None
 

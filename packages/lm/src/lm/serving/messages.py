@@ -49,7 +49,7 @@ class AnthropicMessage(Part):
                 calls.append(chats.ToolCall(id=block.id, function=function))
             else:
                 text += block.text
-        if text or calls or not self.content:
+        if text or calls or all(block.type != "tool_result" for block in self.content):  # of thoughts alone: empty
             yield chats.ChatMessage(role=self.role, content=text, tool_calls=calls or None)
 
 
@@ -93,7 +93,7 @@ class CountBody(Body):
             "tool_choice": kinds[choice.type],
             "parallel_tool_calls": False if choice.disable_parallel_tool_use else None,
         }
-        return ChatBody(**{name: value for name, value in self if name in ChatBody.model_fields} | changed)
+        return chats.parse(ChatBody, {name: value for name, value in self if name in ChatBody.model_fields} | changed)
 
 
 class MessagesBody(CountBody):

@@ -158,13 +158,13 @@ def chat_prompt(body: Conversation, template: ChatTemplate, most: int | None = N
     effort = {} if body.reasoning_effort is None else {"reasoning_effort": body.reasoning_effort}
     template = template.with_names({**(body.chat_template_kwargs or {}), **effort})
     tools = [] if body.tool_choice == "none" else [tool.described() for tool in body.tools or []]
-    messages = [message.message(number) for number, message in enumerate(body.messages or ())]
     try:
+        messages = [message.message(number) for number, message in enumerate(body.messages or ())]
         messages, described_tools = render_tools_as_text(messages, tools, template)
         if most is None:
             return template.prompt(messages, described_tools), 0, bool(tools)
         return *template.fit(messages, most, described_tools), bool(tools)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # arguments of calls may be nested without end
         raise BadRequest(str(error), "messages") from None
 
 
@@ -283,8 +283,9 @@ def chat_of(body: Any, served: Served) -> GenerationRequest:
 
 
 def token_id(name: str, value: int | str, vocab_size: int) -> int:
-    if not str(value).isdecimal() or int(value) >= vocab_size:
-        raise BadRequest(f"{name}: expected an id below {vocab_size}, got {str(value)[:20]}", name)
+    digits = str(value)  # Python reads no number of thousands of digits
+    if not digits.isdecimal() or len(digits) > len(str(vocab_size)) or int(value) >= vocab_size:
+        raise BadRequest(f"{name}: expected an id below {vocab_size}, got {digits[:20]}", name)
     return int(value)
 
 

@@ -105,7 +105,7 @@ class ResponseBody(Body):
             "response_format": None if form is None else chats.ResponseFormat(type=form.type, json_schema=form),
             "reasoning_effort": None if self.reasoning is None else self.reasoning.effort,
         }
-        return ChatBody(**{name: value for name, value in self if name in ChatBody.model_fields} | changed)
+        return chats.parse(ChatBody, {name: value for name, value in self if name in ChatBody.model_fields} | changed)
 
 
 class ResponseAnswer(ItemAnswer):
