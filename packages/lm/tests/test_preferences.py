@@ -57,8 +57,13 @@ def preferring_loss(model, reference=None):
     return DirectPreference(model, DPO, END, reference)
 
 
-def some_batch(pairs, dtype=torch.int64):
+def some_batch(pairs):
     return open_data(pairs).batch(0, 0, 0, 1, 3, WINDOW)
+
+
+def prepared(loss, inputs, targets):
+    (micro_batch,) = loss.prepare([(inputs, targets)], 0)
+    return micro_batch
 
 
 def moved(seed=0):
@@ -80,8 +85,9 @@ def test_the_loss_is_its_definition(pairs):
     model, before = moved()
     inputs, targets = some_batch(pairs)
     loss = preferring_loss(model, before)
-    assert preferring_loss(None).count([(inputs, targets)]) == 6
-    actual, want, right = loss(inputs, targets), 0.0, 0
+    micro_batch = prepared(loss, inputs, targets)
+    assert loss.count([micro_batch]) == 6
+    actual, want, right = loss(*micro_batch), 0.0, 0
     for row in inputs.tolist():
         at = 0
         for size in (2, 1):
@@ -115,21 +121,61 @@ def test_the_loss_is_that_of_trl():
         rows.append(row + [END] * (WINDOW + 1 - len(row)))
         learned.append(mask + [0] * (WINDOW + 1 - len(mask)))
     ids, mask = torch.tensor(rows), torch.tensor(learned)
-    loss = preferring_loss(policy, before)(ids[:, :-1], ids[:, 1:].masked_fill(mask[:, 1:] == 0, IGNORE))
+    objective = preferring_loss(policy, before)
+    loss = objective(*prepared(objective, ids[:, :-1], ids[:, 1:].masked_fill(mask[:, 1:] == 0, IGNORE)))
     assert loss.item() / 3 == pytest.approx(1.0717061758, abs=2e-6)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"sliding_window": 5, "num_kv_heads": 2, "qk_norm": True, "value_embeddings": True},
+        {"position": "learned", "norm": "layernorm", "ffn": "gelu"},
+    ],
+    ids=["rope", "window", "learned positions"],
+)
+@pytest.mark.parametrize("checkpointing", ["none", "selective", "full"])
+def test_a_prompt_that_is_read_once_changes_no_loss_and_no_gradient(settings, checkpointing):
+    """Against rows that have it twice, to 1e-12; answers that are alike at first, or end with the other's beginning."""
+    rows, learned = [], []
+    for pairs in ([(9, [5, 6], [5, 7, 8]), (1, [9], [4, 4])], [(12, [8, 9, 8], [8])], [(4, [7, 5], [7, 5, 6])]):
+        row, mask = [], []
+        for size, *answers in pairs:
+            for answer in answers:
+                row += [END, *range(10, 9 + size), *answer]
+                mask += [*[0] * size, *[1] * len(answer)]
+        rows.append(row + [END] * (40 - len(row)))
+        learned.append(mask + [0] * (40 - len(mask)))
+    ids, mask = torch.tensor(rows), torch.tensor(learned)
+    inputs, targets = ids[:, :-1], ids[:, 1:].masked_fill(mask[:, 1:] == 0, IGNORE)
+    torch.manual_seed(0)
+    config = dataclasses.replace(MODEL, context_length=40, **settings)
+    model, before = Transformer(config).double(), Transformer(config).double()
+    model.set_activation_checkpointing(checkpointing)
+    results = []
+    for compiled, length in (("off", 20), ("on", 39)):  # whose rows stay as they are
+        training = dataclasses.replace(DPO, activation_checkpointing=checkpointing, compile=compiled)
+        loss = DirectPreference(model, training, END, before)
+        micro_batch = prepared(loss, inputs, targets)
+        assert micro_batch[0].shape == (3, length)
+        value = loss(*micro_batch)
+        results.append([value, *torch.autograd.grad(value, list(model.parameters()))])
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
 
 
 def test_adapters_are_their_own_reference(pairs):
     model, before = moved()
     model.load_state_dict(before.state_dict())
     lora.add(model, rank=2)
-    inputs, targets = some_batch(pairs)
     alone, beside = preferring_loss(model, None), preferring_loss(model, before)
-    torch.testing.assert_close(alone(inputs, targets), torch.tensor(6.0).double() * np.log(2))
+    micro_batch = prepared(alone, *some_batch(pairs))
+    torch.testing.assert_close(alone(*micro_batch), torch.tensor(6.0).double() * np.log(2))
     for name, p in model.named_parameters():
         if name.endswith("lora_b"):
             torch.nn.init.normal_(p)
-    torch.testing.assert_close(alone(inputs, targets), beside(inputs, targets))
+    torch.testing.assert_close(alone(*micro_batch), beside(*micro_batch))
     assert all(m.enabled for m in model.modules() if isinstance(m, lora.LoRALinear))
 
 
@@ -141,16 +187,17 @@ def test_scores_of_a_file_are_those_of_its_windows(pairs):
     assert loss.evaluate(tokens, 3 * WINDOW).tokens == 6
     ids, mask = (torch.tensor(np.array(part).astype("int64")).view(-1, WINDOW) for part in (tokens.ids, tokens.mask))
     targets = ids[:, 1:].masked_fill(mask[:, 1:] == 0, IGNORE)
-    assert whole.nats == pytest.approx(loss(ids[:, :-1], targets).item())
+    assert whole.nats == pytest.approx(loss(*prepared(loss, ids[:, :-1], targets)).item())
 
 
 def test_an_odd_number_of_answers_is_no_pairs(pairs):
     inputs, targets = some_batch(pairs)
     targets[1, targets[1] != IGNORE] = IGNORE
-    assert preferring_loss(None).count([(inputs, targets)]) == 4
+    loss = preferring_loss(None)
+    assert loss.count([prepared(loss, inputs, targets)]) == 4
     targets[0, 12] = IGNORE  # the last answer of the row
     with pytest.raises(ValueError, match="odd number of answers"):
-        preferring_loss(None).count([(inputs, targets)])
+        prepared(loss, inputs, targets)
 
 
 @pytest.mark.parametrize("rank", [0, 2], ids=["all weights", "adapters"])
@@ -229,7 +276,8 @@ def test_pairs_are_packed_whole_and_only_answers_are_learned(tmp_path, capsys):
     text = tokenizer().decode(np.array(tokens.ids)[np.array(tokens.mask) == 1].tolist())
     assert sorted(text.split("<|im_end|>")) == sorted(["4", "five, I think", "hello", "go", "b", "c", ""])
     inputs, targets = open_data(tmp_path / "tokens").batch(0, 0, 0, 1, len(tokens) // 128, 128)
-    assert DirectPreference(None, DPO, tokens.end_of_text).count([(inputs, targets)]) == 3
+    loss = DirectPreference(None, DPO, tokens.end_of_text)
+    assert loss.count([prepared(loss, inputs, targets)]) == 3
 
 
 @bpe_only

@@ -345,7 +345,8 @@ def rope_at(config: ModelConfig, positions: Tensor | slice, like: Tensor) -> Ten
 
 
 def positions_of(ids: Tensor, document_ids: Tensor | None, start: int | Tensor, context_length: int) -> slice | Tensor:
-    """Positions of ids (batch, seq): from `start`, one or of each row (batch,), or of each token in its document."""
+    """Positions of ids (batch, seq): from `start`, one or of each row (batch,), or of each token: `start` (batch, seq)
+    itself, or in its document."""
     if not isinstance(ids, Tensor):
         raise TypeError(f"expected a tensor of token ids, got {type(ids).__name__}: write torch.tensor(ids)[None]")
     if ids.is_floating_point() or ids.dtype == torch.bool:
@@ -360,7 +361,9 @@ def positions_of(ids: Tensor, document_ids: Tensor | None, start: int | Tensor, 
         if isinstance(start, Tensor) or start:
             raise ValueError(f"expected start 0 beside document_ids, got {start}: documents have their own positions")
         return positions_in(document_ids)
-    return start[:, None] if isinstance(start, Tensor) else slice(start, start + ids.shape[1])
+    if isinstance(start, Tensor):
+        return start if start.ndim == 2 else start[:, None]
+    return slice(start, start + ids.shape[1])
 
 
 def positions_in(document_ids: Tensor) -> Tensor:

@@ -231,8 +231,8 @@ class Transformer(nn.Module):
         """Logits of each next token, in the dtype of the weights.
 
         document_ids (batch, seq): a token sees only its own document, a contiguous run with positions of its own.
-        start: the position of ids[:, 0], for a cache that holds the tokens before it; or, for one token of each of
-            several sequences, their positions (batch,), which are not checked against the context.
+        start: the position of ids[:, 0], for a cache that holds the tokens before it; or the positions of all ids
+            (batch, seq), or of one token of each row (batch,), which are not checked against the context.
         """
         return self.logits(self.hidden(ids, document_ids, start=start, cache=cache))
 
