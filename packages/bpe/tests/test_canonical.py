@@ -23,6 +23,9 @@ TOKENIZERS = {
     "o200k": bpe.train(TRAINED, 400, pattern="o200k"),
     "none": bpe.train(TRAINED, 330, pattern=None),
     "nfc": bpe.Tokenizer.from_data(BYTES.data._replace(normalizer="NFC")),
+    "nfd": bpe.Tokenizer.from_data(
+        BYTES.add_tokens(["é"]).data._replace(normalizer="NFD", normalized=frozenset({"é"}))
+    ),
     "added": BYTES.add_tokens(["low", "<tool>"]),
     "by rank": bpe.Tokenizer.from_ranks(
         {token: i for i, token in bpe.train(TRAINED, 400, special_tokens=[]).vocab.items()},
@@ -113,9 +116,13 @@ def test_a_long_conversation_is_not_encoded_again(monkeypatch: pytest.MonkeyPatc
 def test_what_is_refused() -> None:
     with pytest.raises(ValueError, match="disallowed special token"):
         BYTES.encode_after([1, 2], "<|endoftext|>")
-    steps = '[{"type": "Strip", "strip_left": true, "strip_right": false}]', '[{"type": "Prepend", "prepend": "x"}]'
-    stripping, prepending = (bpe.Tokenizer.from_data(BYTES.data._replace(normalizer=step)) for step in steps)
-    for tokenizer in (bpe.train_sentencepiece(TRAINED, 400), stripping, prepending):
+    changes = (
+        {"normalizer": '[{"type": "Strip", "strip_left": true, "strip_right": false}]'},
+        {"normalizer": '[{"type": "Prepend", "prepend": "x"}]'},
+        {"single_word": frozenset({"<|endoftext|>"})},
+    )
+    others = [bpe.Tokenizer.from_data(BYTES.data._replace(**change)) for change in changes]
+    for tokenizer in (bpe.train_sentencepiece(TRAINED, 400), *others):
         with pytest.raises(ValueError, match="byte-level tokenizers"):
             tokenizer.encode_after([1, 2], " low")
     for ids, error in (([1.0], TypeError), (np.array([1.5]), TypeError), (np.array([2**32]), OverflowError)):

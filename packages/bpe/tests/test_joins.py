@@ -94,7 +94,7 @@ def prepared(tokenizer: bpe.Tokenizer, text: str) -> list[int]:
     inside = tokenizer._text_encoder
     assert inside._preparation is not None
     special = inside.policy.rules("all", ()).recognised
-    return inside._pieces_to_ids(inside._preparation.pieces(text, special)).tolist()
+    return inside.pieces_to_ids(inside._preparation.pieces(text, special)).tolist()
 
 
 def test_a_text_as_it_is_has_the_ids_of_one_that_is_prepared(tokenizer: bpe.Tokenizer) -> None:

@@ -24,6 +24,7 @@ SLICE = 1 << 14  # bytes of text that are encoded and compared at a time
 CONTEXT = 32  # ids from whose text on a position is looked for at which encoding can begin
 FAR = 64  # bytes from the beginning of that text, before which it may be part of a longer pretoken
 NO_TOKENS = SpecialTokens(())
+_LOOKING_AROUND = {"Prepend", "Replace", "Strip"}  # normalizers that depend on more than a character
 
 
 def first_difference(encoder: TextEncoder, decoder: Decoder, tokens: Any) -> int | None:
@@ -49,21 +50,20 @@ def encode_after(encoder: TextEncoder, decoder: Decoder, tokens: Any, text: Text
     The pretoken that the border divides is merged in two parts. Encoding begins at the last position that it can.
     """
     data = encoder.data
-    looks_around = any(step["type"] in ("Prepend", "Replace", "Strip") for step in steps_of(data.normalizer))
-    if data.characters or data.words or data.add_prefix_space or data.lstrip or data.rstrip or looks_around:
+    flagged = data.lstrip or data.rstrip or data.single_word
+    looks_around = any(step["type"] in _LOOKING_AROUND for step in steps_of(data.normalizer))
+    if data.characters or data.words or data.add_prefix_space or flagged or looks_around:
         raise ValueError(
-            "encode_after() is for byte-level tokenizers: this one puts text before a text or takes some away, so "
-            "that the ids of a text depend on what stands before it in other ways"
+            "encode_after() is for byte-level tokenizers: this one puts text before a text, takes some away, or looks "
+            "at what stands beside a token, so that the ids of a text depend on what stands before it in other ways"
         )
     prefix = list(tokens)
     appended, recognised = checked(text, rules, repair=False), rules.recognised
-    pieces = recognised.partition(appended)
+    pieces = encoder.pieces(appended, recognised)
     if not pieces:
         return []
-    head = pieces[0][0] if pieces[0][1] < 0 else b""
-    following = encoder.to_ids(appended[len(head) :], recognised).tolist()
-    if data.normalizer is not None:
-        head = decoder.decode(encoder.to_ids(head, NO_TOKENS))
+    head = pieces[0].text.encode("utf-8", "surrogateescape") if pieces[0].id < 0 else b""
+    following = encoder.pieces_to_ids(pieces[1:] if head else pieces).tolist()
     context = _context(encoder, decoder, prefix)
     border = len(context)
     near = encoder.safe_cut(context + head, border + FAR, NO_TOKENS) if border + FAR < border + len(head) else None

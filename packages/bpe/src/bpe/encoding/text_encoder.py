@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from bpe.encoding.decoder import Decoder
-    from bpe.encoding.preparing import Preparation
+    from bpe.encoding.preparing import Piece, Preparation
     from bpe.encoding.streaming import TailEncoder
     from bpe.formats import TokenizerData
     from bpe.formats.vocabulary import Tables
@@ -143,8 +143,7 @@ class TextEncoder:
             return self.encoder.encode_array(ready, rules)
         if self._preparation is None:
             return self.unprepared_to_ids(data, special)
-        text = bytes(data).decode("utf-8", "surrogateescape")
-        return self._pieces_to_ids(self._preparation.pieces(text, special))
+        return self.pieces_to_ids(self.pieces(data, special))
 
     def ready(self, text: Text, rules: Rules) -> Text | None:
         """The text as the encoder takes it: itself, or in a normal form; None where it is encoded piece by piece."""
@@ -158,7 +157,11 @@ class TextEncoder:
         """True if the text's own bytes are encoded: not a normal form, and no spaces that stand for marks."""
         return self._preparation is None or (self.data.characters is None and self.ready(text, rules) is text)
 
-    def _pieces_to_ids(self, pieces: Iterable[tuple[str | bytes, int, Any]]) -> NDArray[np.uint32]:
+    def pieces(self, data: bytes | memoryview, special: SpecialTokens) -> list[Piece]:
+        """The pieces of a text, prepared, that are encoded one by one."""
+        return self._any_preparation.pieces(bytes(data).decode("utf-8", "surrogateescape"), special)
+
+    def pieces_to_ids(self, pieces: Iterable[tuple[str | bytes, int, Any]]) -> NDArray[np.uint32]:
         parts = [np.empty(0, dtype=np.uint32)]
         for piece, number, _ in pieces:
             if number >= 0:
@@ -189,9 +192,9 @@ class TextEncoder:
         if self._preparation is not None and not self.takes_unchanged(data, Rules(tokens, NO_TOKENS)):
             texts = [part.decode("utf-8", "surrogateescape") for part in parts]
             trusted = np.repeat(flags, np.array(list(map(len, texts)), dtype=int))
-            return self._pieces_to_ids(self._preparation.pieces("".join(texts), tokens, trusted=trusted))
+            return self.pieces_to_ids(self._preparation.pieces("".join(texts), tokens, trusted=trusted))
         trusted = np.repeat(flags, np.array(list(map(len, parts)), dtype=int))
-        return self._pieces_to_ids(
+        return self.pieces_to_ids(
             (data[b:e], number, None) for b, e, number in encoding.segments.trusted_spans(data, tokens, trusted)
         )
 
@@ -211,7 +214,7 @@ class TextEncoder:
             return "never"
         return encoding.offsets.spaces_added_by(self.data.pattern.steps)
 
-    @property
+    @made_once_property
     def _any_preparation(self) -> Preparation:
         """The preparation, also where it changes no text."""
         return self._preparation or encoding.preparing.Preparation(self.data)
@@ -267,10 +270,9 @@ class TextEncoder:
 
     def word_ids(self, text: Text, rules: Rules) -> list[int]:
         """For each id of a text, the number of its word: of the pretoken, or of the special or added token."""
-        characters = bytes(checked(text, rules, repair=True)).decode("utf-8", "surrogateescape")
         sizes: list[int] = []
-        for piece, number, _ in self._any_preparation.pieces(characters, rules.recognised):
-            data = b"" if number >= 0 else piece.encode("utf-8", "surrogateescape")
+        for piece, number, _ in self.pieces(checked(text, rules, repair=True), rules.recognised):
+            data = piece.encode("utf-8", "surrogateescape")
             # The scanner of a tokenizer of characters splits between tokens too.
             pretokens = self.split(data) if self.data.characters is None else patterns.split(data, self.data.pattern)
             sizes += [len(self.encoder.encode_pieces([pretoken])) for pretoken in pretokens] if number < 0 else [1]
@@ -340,7 +342,7 @@ class TextEncoder:
             """Encode for a tokenizer that puts a space before a text and not before what goes on from it."""
             rules.check_text(data)
             pieces = preparation.pieces(data.decode("utf-8", "surrogateescape"), rules.recognised, continued=continued)
-            return self._pieces_to_ids(pieces), preparation.ends_open(pieces)
+            return self.pieces_to_ids(pieces), preparation.ends_open(pieces)
 
         def cut_at_space(text: bytes) -> int:
             def at_space(at: int) -> int:
