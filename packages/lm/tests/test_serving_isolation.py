@@ -128,3 +128,27 @@ def test_neither_bodies_nor_grammars_nor_answers_are_computed_on_the_event_loop(
             assert answer.status_code == 200 or "context" in answer.text, answer.text
     assert len(calls) == 6
     assert not any(calls.values()), calls
+
+
+def test_many_embeddings_leave_threads_to_others(model, tokenizer, monkeypatch):
+    from lm.serving import app
+
+    release = threading.Event()
+    body, function = app.FUNCTIONS["/v1/embeddings"]
+    monkeypatch.setitem(app.FUNCTIONS, "/v1/embeddings", (body, lambda *args: release.wait() and function(*args)))
+
+    async def talk(address):
+        async with httpx.AsyncClient(base_url=address, timeout=60, limits=httpx.Limits(max_connections=None)) as client:
+            ask = {"input": "a"}
+            waiting = [
+                asyncio.create_task(client.post("/v1/embeddings", json=ask)) for _ in range(33)
+            ]  # the pool has 32
+            await asyncio.sleep(0.5)
+            try:
+                answer = await client.post("/v1/completions", json={"prompt": "a", "max_tokens": 1}, timeout=10)
+            finally:
+                release.set()
+            return [answer, *await asyncio.gather(*waiting)]
+
+    with served(model, tokenizer) as (address, _):
+        assert [answer.status_code for answer in asyncio.run(talk(address))] == [200] * 34

@@ -46,7 +46,7 @@ POLICY = (
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 Pieces = asyncio.Queue[tuple[int, Sequence[Piece]]]  # the number of their choice, and the pieces of a step
-MESSAGES = "/v1/messages"
+MESSAGES, EMBEDDINGS = "/v1/messages", "/v1/embeddings"
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 # Generations by path: the body, the function that makes a request of it, and its answer.
 GENERATIONS: dict[str, tuple[Any, Callable[..., Any], type[Answer]]] = {
@@ -57,7 +57,7 @@ GENERATIONS: dict[str, tuple[Any, Callable[..., Any], type[Answer]]] = {
 }
 # Functions of a body, by path, that generate nothing.
 FUNCTIONS: dict[str, tuple[Any, Callable[..., dict[str, Any]]]] = {
-    "/v1/embeddings": (EmbeddingsBody, embeddings),
+    EMBEDDINGS: (EmbeddingsBody, embeddings),
     f"{MESSAGES}/count_tokens": (CountBody, count_tokens),
     "/tokenize": (TokenizeBody, tokenize),
     "/detokenize": (DetokenizeBody, detokenize),
@@ -87,6 +87,7 @@ class Server:
         body_limit: int = 1 << 20,
     ) -> None:
         self.engine, self.body_limit, self.started = engine, body_limit, int(time.time())
+        self.embedding = asyncio.Lock()
         grammars = Grammars(engine.tokenizer, engine.models[""].config.vocab_size, template.stop_tokens)
         stops = stop_ids(engine.tokenizer) if stop_tokens is None else list(stop_tokens)
         context = engine.batch.cache.capacity
@@ -162,7 +163,9 @@ class Server:
     async def compute(self, request: Request) -> Response:
         kind, function = FUNCTIONS[request.url.path]
         text = await self.body(request)
-        return JSONResponse(await asyncio.to_thread(lambda: function(parse(kind, text), self.served)))
+        # Embeddings take long: one request at a time leaves threads to the bodies of others.
+        async with self.embedding if request.url.path == EMBEDDINGS else contextlib.nullcontext():
+            return JSONResponse(await asyncio.to_thread(lambda: function(parse(kind, text), self.served)))
 
     async def cancel(self, request: Request) -> Response:
         """End a response that is under way; its stream or its answer ends with what there is of it."""
