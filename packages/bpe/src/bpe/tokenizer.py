@@ -785,7 +785,8 @@ class Tokenizer(EncodeMethods):
             The ids of the text alone; after the given ids, if encode() of the whole begins with these, its other ids.
 
         Raises:
-            ValueError: the text holds a disallowed special token; the tokenizer puts or takes text (SentencePiece's).
+            ValueError: the text holds a disallowed special token; the tokenizer puts or takes text, or
+                has tokens with lstrip, rstrip or single_word.
 
         Example:
             >>> tokenizer.encode_after([108, 111, 119], "er low")
