@@ -12,9 +12,10 @@ import socket
 import time
 import traceback
 
+import pytest
 import torch
 import torch.distributed as dist
-from runs import CONFIG, run, stop_at
+from runs import CONFIG, metrics, run, stop_at
 
 from lm import optimizer
 from lm.training import distributed, trainer
@@ -88,6 +89,16 @@ def join_and_leave(rank, ports):
 
 def train(rank, data, folder, config, stop=None, *model):
     run(data, folder, config, *model, on_step=stop_at(stop) if stop and rank == 0 else None)
+
+
+def assert_two_have_the_losses_of_one(data, folder, config):
+    """Two processes, stopped in the middle and started again, in folder/both; one in folder/alone."""
+    run(data, folder / "alone", config)
+    for stop, how in ((4, "Stopped"), (None, "done")):
+        ends = processes(2, train, data, folder / "both", config, stop)
+        assert [end for end, _ in ends] == [how, how], ends
+    one, other = ([line["loss"] for line in metrics(folder / name) if "loss" in line] for name in ("both", "alone"))
+    assert one == pytest.approx(other, rel=1e-4)
 
 
 def keeps_parts(rank, data, folder):

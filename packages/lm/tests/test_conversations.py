@@ -246,6 +246,12 @@ def talk_of(number, turns, words):
     return messages
 
 
+def chat(folder):
+    """The command that packs the conversations of a folder."""
+    places = [str(folder / "talks.jsonl"), "--tokenizer", str(folder / "tok.json")]
+    return ["data", "chat", *places, "--heldout", "0"]
+
+
 @bpe_only
 def test_no_conversation_loses_its_beginning_at_the_border_of_a_window(tmp_path, capsys):
     """Every row of every batch holds whole conversations: what is learned has its whole beginning before it."""
@@ -255,16 +261,7 @@ def test_no_conversation_loses_its_beginning_at_the_border_of_a_window(tmp_path,
     long = talk_of(99, 9, 10)  # longer than a window: cut after an answer
     huge = talk_of(77, 1, 400)  # not even its first exchange has room
     lines(tmp_path / "talks.jsonl", *talks, long, huge)
-    command = [
-        "data",
-        "chat",
-        str(tmp_path / "talks.jsonl"),
-        "--tokenizer",
-        str(tmp_path / "tok.json"),
-        "--heldout",
-        "0",
-    ]
-    assert main([*command, "--context", str(context), "--out", str(tmp_path / "data")]) == 0
+    assert main([*chat(tmp_path), "--context", str(context), "--out", str(tmp_path / "data")]) == 0
     stdout = capsys.readouterr().out
     assert "31 conversations" in stdout
     assert f"longer than {context} tokens, and cut after the last answer that fits: 1" in stdout
@@ -314,16 +311,7 @@ def messages_from(talk):
 def test_a_packed_file_goes_with_its_context_alone(tmp_path):
     tokenizer().save(tmp_path / "tok.json")
     lines(tmp_path / "talks.jsonl", *[talk_of(n, 1, 3) for n in range(6)])
-    command = [
-        "data",
-        "chat",
-        str(tmp_path / "talks.jsonl"),
-        "--tokenizer",
-        str(tmp_path / "tok.json"),
-        "--heldout",
-        "0",
-    ]
-    assert main([*command, "--context", "128", "--out", str(tmp_path / "data")]) == 0
+    assert main([*chat(tmp_path), "--context", "128", "--out", str(tmp_path / "data")]) == 0
     data = open_data(tmp_path / "data")
     data.check(259, 128)
     with pytest.raises(ValueError, match=r"packed into windows of 128 tokens.*context_length is 64"):

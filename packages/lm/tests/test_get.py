@@ -250,20 +250,13 @@ def tok(tmp_path):
     return small
 
 
+def command(tmp_path, name="tinystories"):
+    places = ["--tokenizer", str(tmp_path / "tok.json"), "--out", str(tmp_path / "out")]
+    return ["data", "get", name, *places, "--quiet"]
+
+
 def get(tmp_path, name="tinystories", more=()):
-    return main(
-        [
-            "data",
-            "get",
-            name,
-            "--tokenizer",
-            str(tmp_path / "tok.json"),
-            "--out",
-            str(tmp_path / "out"),
-            "--quiet",
-            *more,
-        ]
-    )
+    return main([*command(tmp_path, name), *more])
 
 
 @needs_bpe
@@ -395,17 +388,8 @@ def test_killed_in_the_middle_of_a_download_the_same_command_goes_on(tmp_path, t
     hub = serve(TINY, {TRAIN: as_text(documents), VALID: as_text(stories(50, 1))})
     hub.stall = 0.6
     hub.faults = ["stall", "stall"]
-    arguments = [
-        "data",
-        "get",
-        "tinystories",
-        "--tokenizer",
-        str(tmp_path / "tok.json"),
-        "--out",
-        str(tmp_path / "out"),
-    ]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    process = subprocess.Popen([sys.executable, "-c", RUN, *arguments, "--quiet"], env=environment)
+    process = subprocess.Popen([sys.executable, "-c", RUN, *command(tmp_path)], env=environment)
     while not hub.seen and process.poll() is None:
         time.sleep(0.01)
     time.sleep(0.1)
@@ -426,21 +410,12 @@ def test_killed_twenty_times_the_tokens_are_those_of_one_that_was_not(tmp_path, 
     whole = {path.name: path.read_bytes() for path in (tmp_path / "out").glob("*-*.*")}
     (tmp_path / "out").rename(tmp_path / "whole")
     hub.faults = ["drop", "stall", "drop"]
-    arguments = [
-        "data",
-        "get",
-        "tinystories",
-        "--tokenizer",
-        str(tmp_path / "tok.json"),
-        "--out",
-        str(tmp_path / "out"),
-    ]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     ready = RUN.replace("; sys.exit", "; import bpe, lm.data.get; print('ready', flush=True); sys.exit")
     draw = random.Random(0)
     for _ in range(20):
-        command = [sys.executable, "-c", ready, *arguments, "--quiet", *more]
-        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as process:
+        attempt = [sys.executable, "-c", ready, *command(tmp_path), *more]
+        with subprocess.Popen(attempt, env=environment, stdout=subprocess.PIPE) as process:
             process.stdout.readline()
             time.sleep(draw.random() * 0.4)
             process.kill()

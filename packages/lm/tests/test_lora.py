@@ -7,8 +7,8 @@ import dataclasses
 
 import pytest
 import torch
-from processes import processes, train
-from runs import CONFIG, MODEL, assert_continues, assert_same_run, metrics, run, stop_at
+from processes import assert_two_have_the_losses_of_one
+from runs import CONFIG, MODEL, assert_continues, assert_same_run, run, stop_at
 
 import accounting
 import lm
@@ -118,13 +118,7 @@ def test_a_run_trains_adapters_alone_and_ends_as_a_plain_model(data, base, tmp_p
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
 def test_processes_have_the_losses_of_one(data, base, tmp_path, parallel):
     config = adapting(base, parallel=parallel, steps=8, batch_size=8)
-    run(data, tmp_path / "alone", config)
-    ends = processes(2, train, data, tmp_path / "both", config, 4)
-    assert [how for how, _ in ends] == ["Stopped", "Stopped"], ends
-    ends = processes(2, train, data, tmp_path / "both", config)
-    assert [how for how, _ in ends] == ["done", "done"], ends
-    one, other = ([line["loss"] for line in metrics(tmp_path / f) if "loss" in line] for f in ("both", "alone"))
-    assert one == pytest.approx(other, rel=1e-4)
+    assert_two_have_the_losses_of_one(data, tmp_path, config)
     ids = torch.arange(12).view(1, -1)
     with torch.no_grad():
         both, alone = (lm.load(tmp_path / f)(ids) for f in ("both", "alone"))
