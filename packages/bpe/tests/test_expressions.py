@@ -103,10 +103,16 @@ def compare(language: str, chance: random.Random) -> tuple[bool, bool]:
         matches = [match.span() for match in slow.finditer(text)]
         if any(begin == end for begin, end in matches):
             return False, False  # engines go on from there in ways of their own: bpe.expressions.steps
+        try:
+            expected = theirs(text)
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":
+                raise
+            return False, False  # the engine's limit of backtracking, which an automaton has no need of
         if language == "oniguruma":
-            assert isolated(matches, text) == theirs(text), (expression, text)
+            assert isolated(matches, text) == expected, (expression, text)
         else:
-            assert "".join(text[begin:end] for begin, end in matches).encode() == theirs(text), (expression, text)
+            assert "".join(text[begin:end] for begin, end in matches).encode() == expected, (expression, text)
         if isinstance(fast, Automaton):
             at, actual = 0, []
             while at < len(text):
