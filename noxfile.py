@@ -101,7 +101,7 @@ def demo(session: nox.Session) -> None:
 @nox.session
 def tests(session: nox.Session) -> None:
     """Every test once: lm's, those that cross packages, bpe's, accounting's, clusters'; `-- ARGS` go to pytest."""
-    install(session, f"{BPE}[test]", f"{ACCOUNTING}[test]", f"{LM}[test,text,lm_eval]", groups=("tests",))
+    install(session, f"{BPE}[test]", f"{ACCOUNTING}[test]", f"{LM}[test,text,clean,lm_eval]", groups=("tests",))
     if session.posargs:
         test(session)
         return
@@ -222,7 +222,10 @@ def tests_published(session: nox.Session) -> None:
 
 @nox.session
 def tests_minimum(session: nox.Session) -> None:
-    """The tests with the oldest dependencies that the packages allow; `-- packages/bpe/tests …` runs a part."""
+    """The tests with the oldest dependencies that the packages allow; `-- packages/bpe/tests …` runs a part.
+
+    Without lm's extra `clean`, whose datatrove needs a newer NumPy than the packages do.
+    """
     oldest = Path(session.create_tmp(), "oldest.txt")
     session.install("packaging")
     session.run("python", "tools/oldest.py", str(oldest))
@@ -303,7 +306,7 @@ def fuzz(session: nox.Session) -> None:
 @nox.session
 def soak(session: nox.Session) -> None:
     """The tests that take long (a hundred kills, long streams); `-- ARGS` go to pytest."""
-    install(session, f"{BPE}[test,ray]", f"{ACCOUNTING}[test]", f"{LM}[test,text]")
+    install(session, f"{BPE}[test,ray]", f"{ACCOUNTING}[test]", f"{LM}[test,text,clean]")
     session.run(*PYTEST, "-m", "soak", *session.posargs)
 
 
@@ -369,7 +372,9 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def typecheck(session: nox.Session) -> None:
     """mypy, strict on the packages and the tools, less so on the tests; bpe's stubs against what was compiled."""
-    install(session, f"{BPE}[test]", f"{ACCOUNTING}[test]", f"{LM}[test,text,serve]", groups=("tests", "typecheck"))
+    install(
+        session, f"{BPE}[test]", f"{ACCOUNTING}[test]", f"{LM}[test,text,serve,clean]", groups=("tests", "typecheck")
+    )
     for code in (*(f"{package}/src" for package in PACKAGES), "tools", "demo"):
         session.run("mypy", "--strict", "--warn-unreachable", code)
     lenient = (

@@ -19,7 +19,7 @@ function makeAccessible() {
     list.setAttribute("role", "none");
   }
   for (const corner of document.querySelectorAll("th:empty")) corner.replaceWith(document.createElement("td"));
-  for (const box of document.querySelectorAll("pre > code, .md-typeset__scrollwrap"))
+  for (const box of document.querySelectorAll("pre > code, .md-typeset__scrollwrap, div.arithmatex"))
     if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
 }
 
