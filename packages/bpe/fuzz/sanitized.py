@@ -1,4 +1,4 @@
-"""Run a command that loads bpe built under AddressSanitizer and UBSan; fail if the extension leaks.
+"""Run a command that loads bpe built under AddressSanitizer and UBSan; fail if they report an error, or a leak of bpe.
 
     python packages/bpe/fuzz/sanitized.py FOLDER COMMAND …
 
@@ -32,7 +32,7 @@ def environment(compiler: str, folder: Path) -> dict[str, str]:
         "LD_PRELOAD": " ".join([*libraries, str(coverage)]),
         "PYTHONMALLOC": "malloc",  # Python's own pools would hide reads beyond an object's end
         "ASAN_OPTIONS": f"detect_leaks=1:log_path={folder}/report:allocator_may_return_null=1:quarantine_size_mb=8",
-        "LSAN_OPTIONS": "exitcode=0",
+        "LSAN_OPTIONS": "exitcode=0",  # of AddressSanitizer too, whose flag it is: see the reports
         "UBSAN_OPTIONS": f"print_stacktrace=1:log_path={folder}/report",  # pytest would swallow what it prints
     }
 
@@ -66,7 +66,7 @@ def main(folder: Path, command: list[str]) -> int:
     if broken := sum("fatal error" in report for report in reports):
         print(f"LeakSanitizer could not look into {broken} processes (it needs ptrace, which containers may forbid)")
     print(f"{len(reports)} processes left reports; leaks of the extension: {len(extension_leaks)}")
-    return status or bool(extension_leaks)
+    return status or bool(errors or extension_leaks)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,3 +31,17 @@ def targets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
 @given(target=st.integers(0, 255), data=st.binary(max_size=80))
 def test_what_is_random_is_no_finding(targets: ModuleType, target: int, data: bytes) -> None:
     targets.run(bytes([target]) + data)
+
+
+def test_an_error_that_a_sanitizer_reports_is_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "fuzz"))
+    sanitized = importlib.import_module("sanitized")
+    monkeypatch.setattr(sanitized, "environment", lambda compiler, folder: {})
+    for report, status in (("ERROR: LeakSanitizer: 8 bytes, of others", 0), ("==7==ERROR: AddressSanitizer: …", 1)):
+        program = (
+            f"open({str(tmp_path / 'report.7')!r}, 'w').write({report!r})"  # and ends with 0, as told to for leaks
+        )
+        assert sanitized.main(tmp_path, [sys.executable, "-c", program]) == status
+    assert "AddressSanitizer" in capfd.readouterr().out
