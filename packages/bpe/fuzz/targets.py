@@ -285,7 +285,7 @@ def characters(reader: Reader) -> None:
     assert inside.direct
     assert inside._preparation is not None
     pieces = inside._preparation.pieces(text.decode("utf-8", "surrogateescape"), special)
-    same("the ids", tokenizer.encode(text, allowed_special="all"), inside._pieces_to_ids(pieces).tolist())
+    same("the ids", tokenizer.encode(text, allowed_special="all"), inside.pieces_to_ids(pieces).tolist())
     at = inside.safe_cut(text, reader.number(1 + len(text)), special) if text else 0
     first, rest = inside.each_to_ids([memoryview(text)[:at], memoryview(text)[at:]], special, [True, at == 0])
     same("the ids in two parts", [*first.tolist(), *rest.tolist()], tokenizer.encode(text, allowed_special="all"))

@@ -16,7 +16,7 @@ cdef int fill_tables(
         by_symbol = several and ordered     # a merge then has the number of the symbol it makes: the order is the same
     take_room(ranks, listed)
     count = ranks.merges = ranks.symbols if by_symbol else listed
-    tables.made = <uint32_t *> checked_malloc((count + 1) * sizeof(uint32_t))  # join_bytes reads the first, merges or none
+    tables.made = <uint32_t *> checked_malloc((count + 1) * sizeof(uint32_t))  # join_bytes reads one in any case
     for i in range(count):
         tables.made[i] = <uint32_t> i if by_symbol else merges[i, 2]
     lost = <uint32_t *> checked_malloc(ranks.symbols * sizeof(uint32_t))
