@@ -285,6 +285,9 @@ def mixed_precision(student: Any) -> None:
     shards = [p for p in wrapped.parameters() if p.grad is not None]
     if any(p.grad.dtype != torch.float32 for p in shards):
         raise Wrong(f"The gradient of a shard of {call} is not in float32.")
+    linear = student.FSDP(nn.Sequential(nn.Linear(3, 2, bias=False)), torch.bfloat16)
+    if linear(torch.ones(1, 3)).dtype != torch.bfloat16:
+        raise Wrong(f"An nn.Linear of {call} that reads float32 does not compute in bfloat16: cast what it reads.")
     gradients = mean_gradients(right_module, 1)
     torch.optim.SGD(shards, lr=1.0).step()
     for name, value in wrapped.gather_full_params().items():
@@ -362,6 +365,16 @@ def flash_attention(yours: Any) -> None:
             close(f"The gradient of {name} of {call}", left, other, hint, 30 * tolerance)
         if queries == 128 and max(forward, largest.elements) >= 2 * queries * keys:
             raise Wrong(f"{call} makes a tensor of all scores, {queries} × {keys}: go through the keys in tiles.")
+    q = torch.full((1, 4, 8), 8.0)
+    k, v = normal(1, 4, 8, seed=1) - q, normal(1, 4, 8, seed=2)
+    hint = "The largest score so far begins at -inf: all scores may be far below zero."
+    close(
+        "The output of FlashAttention of scores near -181",
+        yours.apply(q, k, v),
+        reference.attention(q, k, v),
+        hint,
+        1e-3,
+    )
 
 
 def best_segment(yours: Callable[..., Any]) -> None:
