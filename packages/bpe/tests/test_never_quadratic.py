@@ -38,7 +38,7 @@ def blocks() -> int | None:
 
 
 COUNTED = blocks() is not None
-SMALL = 6_000 if COUNTED else 16_000  # bytes
+SMALL = 24_000 if COUNTED else 16_000  # bytes; a known text of few thousand costs less a byte than a longer one
 TIMES = 4 if COUNTED else 16
 # What n log n is at most for a text so many times as long, and what does not depend on it; n² would be TIMES².
 MOST = 5.5 if COUNTED else 48
