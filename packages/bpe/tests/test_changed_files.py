@@ -175,6 +175,7 @@ def test_settings_beside_byte_fallback_that_are_not_followed_are_refused(
 def test_an_added_token_is_decoded_as_what_it_is_found_by(tmp_path: Path) -> None:
     """As transformers adds them to Llama 2 and Phi-3: normalized, so with a space in front."""
     tokenizers = pytest.importorskip("tokenizers")
+    normalizes = tuple(map(int, tokenizers.__version__.split(".")[:2])) >= (0, 23)  # 0.22 decodes them as written
     path = tmp_path / "tokenizer.json"
     for name in ("llama-2", "gemma"):
         shapes()[name].to_huggingface(path)
@@ -194,7 +195,8 @@ def test_an_added_token_is_decoded_as_what_it_is_found_by(tmp_path: Path) -> Non
             for text in ("say <new> and<new>x", "<new>", "a b a b <raw> x<raw>", " <new>  <new>"):
                 ids = peer.encode(text, add_special_tokens=False).ids
                 assert again.encode(text, allowed_special="all") == ids, text
-                assert again.decode(ids) == peer.decode(ids, skip_special_tokens=False), text
+                if normalizes:
+                    assert again.decode(ids) == peer.decode(ids, skip_special_tokens=False), text
                 stream = again.decode_stream()
                 assert "".join(map(stream.step, ids)) + stream.finish() == again.decode(ids)
 
