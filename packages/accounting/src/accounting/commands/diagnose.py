@@ -70,8 +70,8 @@ def diagnose(options: argparse.Namespace) -> Answer:
 
 def measured(options: argparse.Namespace, tokens: int, devices: int, at_peak: float) -> float:
     """Seconds of a step of these tokens, by the option that gives them; at_peak: at an MFU of 1."""
-    given = {"s": options.step_time, "tokens/s": options.tokens_per_second, "of the peak": options.mfu}
-    unit, value = next(((unit, value) for unit, value in given.items() if value is not None), ("", 0.0))
+    measurements = {"s": options.step_time, "tokens/s": options.tokens_per_second, "of the peak": options.mfu}
+    unit, value = next(((unit, value) for unit, value in measurements.items() if value is not None), ("", 0.0))
     if options.log is not None:
         line = re.sub(r"\x1b\[[\d;]*m", "", options.log)  # without its colours
         numbers = ((re.search(expression, line, re.IGNORECASE), unit) for expression, unit in LOGS)

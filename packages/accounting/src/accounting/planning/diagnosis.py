@@ -72,7 +72,7 @@ class Diagnosis:
 
     @property
     def verdict(self) -> str:
-        """What is most likely wrong, in words."""
+        """The fault that is most likely, in words."""
         words = "as others of its kind, so that nothing need be wrong" if self.usual else ""
         if self.likely:
             return "; ".join(filter(None, (words, f"most likely {self.likely.part}: {self.likely.words}")))

@@ -106,13 +106,13 @@ class SharedPrompts:
         self.recompute = recompute
         self.query, self.key = positions[:, None, :, None], positions[:, None, None, :]
         query, key = answers[:, None, :, None], answers[:, None, None, :]
-        seen = (query == key) | (both[:, None, None, :] & (query == key + 1))  # (batch, 1, queries, keys)
-        self.seen = seen & (self.query >= self.key)
+        visible = (query == key) | (both[:, None, None, :] & (query == key + 1))  # (batch, 1, queries, keys)
+        self.visible = visible & (self.query >= self.key)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, sliding_window: int | None, attend: Attend = attention) -> Tensor:
-        seen = self.seen if sliding_window is None else self.seen & (self.key > self.query - sliding_window)
+        visible = self.visible if sliding_window is None else self.visible & (self.key > self.query - sliding_window)
         run = recomputed(attend) if self.recompute else attend
-        return run(q, k, v, causal=False, mask=seen)
+        return run(q, k, v, causal=False, mask=visible)
 
 
 def share_prompts(inputs: Tensor, targets: Tensor, end_of_text: int, shorter: float) -> MicroBatch:
