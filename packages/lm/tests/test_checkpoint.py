@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
-from pathlib import Path
 
 import pytest
 import torch
 from runs import MODEL
-from safetensors import SafetensorError
 
-from lm import files
 from lm.model import Transformer
 from lm.optimizer import adamw
 from lm.training import checkpoint
@@ -140,8 +137,3 @@ def test_a_file_that_may_not_grow_is_said(saved, failing):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert not list(folder.glob(".*"))
     assert checkpoint.load(folder).step == 3
-
-
-def test_a_full_disk_in_the_words_of_safetensors():
-    error = SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
-    assert files.reason(error, Path()).startswith("the disk is full")

@@ -539,6 +539,7 @@ def test_a_model_in_training_generates_without_dropout_and_keeps_its_mode(native
     ("ids", "more", "error", "words"),
     [
         (torch.tensor([[1, 2, 3]]), {}, TypeError, r"the prompt.*\[1, 2, 3\]"),
+        ("hello", {}, TypeError, "expected token ids, got text"),
         ([1, 2.5], {}, TypeError, "2.5"),
         ([1], {"max_new_tokens": 2.5}, TypeError, "max_new_tokens.*2.5"),
         ([1], {"top_k": 1.5}, TypeError, "top_k.*1.5"),

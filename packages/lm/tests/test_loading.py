@@ -14,21 +14,6 @@ from lm.device import use_huge_pages
 from lm.generation.stream import StreamDecoder
 from lm.interop.loading import model_text
 
-SHAPES = {
-    "llama": {"num_kv_heads": 2},
-    "llama, tied": {"tied_embeddings": True},
-    "llama, biases": {"bias": True},
-    "llama, linear": {"rope_factor": 4.0},
-    "llama 3": {
-        "rope_factor": 8.0,
-        "rope_low_freq_factor": 1.0,
-        "rope_high_freq_factor": 4.0,
-        "rope_original_context_length": 8192,
-    },
-    "qwen3": {"qk_norm": True, "head_dim": 16},
-    "gpt2": {"position": "learned", "norm": "layernorm", "ffn": "gelu", "bias": True, "tied_embeddings": True},
-}
-
 
 def new_model(**more):
     with torch.random.fork_rng():
@@ -47,20 +32,6 @@ def test_huge_pages_hold_the_same_weights_side_by_side():
     places = [(weight.data_ptr(), weight.nbytes) for weight in model.parameters()]
     size = sum(-(-count // 64) * 64 for _, count in places)
     assert max(place + count for place, count in places) - min(place for place, _ in places) <= size
-
-
-@pytest.mark.parametrize("kind", SHAPES)
-def test_a_gguf_file_is_the_model_that_was_written(tmp_path, kind):
-    pytest.importorskip("gguf")
-    model = new_model(**SHAPES[kind])
-    loaded = lm.load(lm.to_gguf(model, tmp_path / "m.gguf", dtype="fp32"))
-    want = model.state_dict()
-    assert loaded.config.norm_eps == pytest.approx(model.config.norm_eps, rel=1e-6)
-    assert loaded.state_dict().keys() == want.keys()
-    for name, tensor in loaded.state_dict().items():
-        assert torch.equal(tensor, want[name]), name
-    ids = torch.arange(30)[None]
-    torch.testing.assert_close(loaded(ids), model(ids), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(("dtype", "most"), [("fp16", 1e-3), ("bf16", 1e-2), ("q8_0", 2e-2)])
@@ -175,6 +146,8 @@ def test_what_cannot_be_loaded_is_one_sentence(tmp_path):
     ]:
         with pytest.raises(error, match=says):
             lm.load(path if path.startswith("hf:") else tmp_path / path, **more)
+    with pytest.raises(ValueError, match="only a run has steps"):
+        lm.load(lm.to_huggingface(new_model(), tmp_path / "m"), 3)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("bpe") is None, reason="the package bpe is not installed")
@@ -201,17 +174,6 @@ def test_every_command_that_computes_takes_device_and_dtype(tmp_path, capsys):
         assert "device 'cuda' is not on this machine" in capsys.readouterr().err
 
 
-def test_text_where_ids_are_expected_is_one_sentence():
-    model = new_model()
-    for call in (lm.generate, lambda *a, **k: list(lm.stream(*a, **k))):
-        with pytest.raises(TypeError, match="expected token ids, got text"):
-            call(model, "hello", max_new_tokens=3)
-    with pytest.raises(TypeError, match="expected token ids, got text"):
-        lm.generate_batch(model, ["hello"], max_new_tokens=3)
-    with pytest.raises(TypeError, match=r"1\.5"):
-        lm.generate(model, [1.5], max_new_tokens=3)
-
-
 def test_a_mistral_without_a_window_has_that_of_transformers(tmp_path):
     transformers = pytest.importorskip("transformers")
     assert transformers.MistralConfig().sliding_window == 4096
@@ -228,7 +190,8 @@ def test_a_mistral_without_a_window_has_that_of_transformers(tmp_path):
 
 @pytest.mark.parametrize("family", [{}, {"qk_norm": True}, {"position": "learned", "norm": "layernorm", "ffn": "gelu"}])
 @pytest.mark.parametrize(
-    "name", ["num_hidden_layers", "hidden_size", "vocab_size", "max_position_embeddings", "head_dim"]
+    "name",
+    ["num_hidden_layers", "hidden_size", "vocab_size", "max_position_embeddings", "head_dim", "intermediate_size"],
 )
 def test_absurd_sizes_are_refused_before_anything_is_made(tmp_path, name, family):
     """In a fraction of a second, and in no more memory than the tensors that are there."""
@@ -241,7 +204,7 @@ def test_absurd_sizes_are_refused_before_anything_is_made(tmp_path, name, family
     key = gpt2.get(name, name) if family.get("position") else name
     if key not in about:
         pytest.skip(f"its configuration has no {key}")
-    about[key] = 100_000_000
+    about[key] = 10**12
     if family.get("qk_norm"):
         about.pop("layer_types", None)
         about |= {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}
