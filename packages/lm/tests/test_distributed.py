@@ -32,7 +32,7 @@ from lm.commands.cli import main
 from lm.config import BY_STEPS
 from lm.data import write_tokens
 from lm.training import checkpoint
-from lm.training.distributed import DistributedContext
+from lm.training.distributed import DistributedContext, Lost, join
 from lm.training.run import Run
 from lm.training.train import Stopped
 
@@ -194,6 +194,24 @@ def test_a_checkpoint_of_shards_goes_on_with_any_number_of_processes_and_is_expo
 def test_micro_batches_under_fsdp_keep_no_whole_gradient(with_ends, tmp_path):
     ends = processes(2, keeps_parts, with_ends, tmp_path)
     assert [how for how, _ in ends] == ["done", "done"], ends
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("Application timeout caused pair closure", "did not answer within 9 s"),  # Gloo's, which it does not sign
+        ("[gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 9000ms for recv", "did not answer within 9 s"),
+        ("Connection closed by peer [127.0.0.1]:4242", "another ended"),
+    ],
+)
+def test_an_error_of_a_connection_is_one_sentence(words, reason, monkeypatch):
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 0)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    with pytest.raises(Lost, match=reason), join(torch.device("cpu"), 9):
+        raise RuntimeError(words)
+    with pytest.raises(RuntimeError, match="shapes"), join(torch.device("cpu"), 9):
+        raise RuntimeError("shapes do not match")
 
 
 def test_a_group_that_a_module_still_holds_is_left():

@@ -162,5 +162,5 @@ def broken(error: BaseException) -> bool:
     """True if an error is of a connection to another process rather than this one's own."""
     if isinstance(error, dist.DistBackendError | dist.DistNetworkError):
         return True
-    words = str(error).lower()
-    return "gloo" in words or "nccl" in words or "connection closed by peer" in words or "connection reset" in words
+    signs = ("gloo", "nccl", "connection closed by peer", "connection reset", "pair closure")  # the last is Gloo's too
+    return any(sign in str(error).lower() for sign in signs)
