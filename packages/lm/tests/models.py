@@ -52,6 +52,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "post": {"norm_placement": "post", "ffn": "relu2"},
     "post, layernorm": {"norm_placement": "post", "norm": "layernorm", "position": "learned", "ffn": "silu"},
     "bare": {"norm": "none", "position": "none", "ffn": "silu", "vocab_multiple": 16},
+    "valued": {"value_embeddings": True, "logit_softcap": 2.0, "num_kv_heads": 1, "qk_norm": True, "ffn": "relu2"},
 }
 
 

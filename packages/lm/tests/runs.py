@@ -9,6 +9,7 @@ import signal
 import numpy as np
 import pytest
 import torch
+from models import SHAPES
 
 from lm.config import ModelConfig, TrainConfig
 from lm.data import write_tokens
@@ -17,12 +18,6 @@ from lm.training import checkpoint
 from lm.training.train import Stopped, train
 
 MODEL = ModelConfig(50, 16, 2, 16, 2, 24)
-VARIANTS = {
-    "llama": {},
-    "grouped": {"num_kv_heads": 1, "qk_norm": True, "sliding_window": 5},
-    "gpt2": {"ffn": "gelu", "norm": "layernorm", "position": "learned", "tied_embeddings": True, "bias": True},
-    "post": {"norm_placement": "post", "position": "none", "ffn": "relu2"},
-}
 CONFIG = TrainConfig(
     20,
     batch_size=4,
@@ -37,9 +32,9 @@ CONFIG = TrainConfig(
 )
 
 
-def new_model(variant, dtype=torch.float64):
+def new_model(shape, dtype=torch.float64):
     torch.manual_seed(0)
-    return Transformer(dataclasses.replace(MODEL, **VARIANTS[variant])).to(dtype)
+    return Transformer(dataclasses.replace(MODEL, **SHAPES[shape])).to(dtype)
 
 
 def some_tokens(count, seed=0):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import re
 import subprocess
 import sys
@@ -19,7 +18,6 @@ from lm.commands.cli import main
 from lm.commands.configuration import configuration, presets
 from lm.config import ModelConfig, TrainConfig, from_table, override, read_toml, settable, to_table
 from lm.families import build
-from lm.schedule import learning_rate
 
 GOOD = {"vocab_size": 50, "context_length": 16, "num_layers": 2, "d_model": 16, "num_heads": 4, "d_ff": 24}
 
@@ -200,22 +198,6 @@ print(all(getattr(lm, name).__name__ for name in dir(lm)), lm.checkpoint.save.__
     assert out.stdout == "False True\nTrue lm.training.checkpoint\n"
 
 
-@pytest.mark.skipif(importlib.util.find_spec("accounting") is None, reason="the package accounting is not installed")
-def test_shape_carries_every_dimension():
-    config = ModelConfig(
-        **GOOD, num_kv_heads=2, head_dim=6, ffn="gelu", norm="layernorm", bias=True, sliding_window=4, vocab_multiple=64
-    )
-    shape = config.shape()
-    for field in dataclasses.fields(config):
-        if hasattr(shape, field.name):
-            assert getattr(shape, field.name) == getattr(config, field.name), field.name
-    assert (shape.vocab_rows, shape.head_width, shape.kv_heads) == (
-        config.vocab_rows,
-        config.head_width,
-        config.kv_heads,
-    )
-
-
 @pytest.mark.parametrize(
     ("setting", "says"),
     [
@@ -313,11 +295,3 @@ def test_scalars_of_numpy_and_paths_are_taken():
 @pytest.mark.parametrize(("steps", "warmup"), [(5, 0), (50, 5), (99, 9), (100, 100), (1000, 100)])
 def test_the_default_warm_up_fits_any_number_of_steps(steps, warmup):
     assert TrainConfig(steps).warmup_steps == warmup
-
-
-def test_the_rates_are_those_that_the_comments_say():
-    cosine = TrainConfig(10, learning_rate=1.0, min_learning_rate=0.1, warmup_steps=0)
-    assert learning_rate(cosine, 10) == pytest.approx(0.1)
-    assert learning_rate(cosine, 9) > 0.1
-    linear = TrainConfig(10, learning_rate=1.0, warmup_steps=0, schedule="linear", decay_steps=2)
-    assert [learning_rate(linear, step) for step in (8, 9, 10)] == [1.0, 0.5, 0.0]

@@ -6,7 +6,8 @@ import warnings
 
 import pytest
 import torch
-from runs import CONFIG, MODEL, VARIANTS, metrics, new_model, run
+from models import SHAPES
+from runs import CONFIG, MODEL, metrics, new_model, run
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -35,9 +36,9 @@ class WithoutDoubles(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_no_float64_reaches_a_device(variant, packed):
-    model = new_model(variant, torch.float32).to("meta")
+@pytest.mark.parametrize("shape", SHAPES)
+def test_no_float64_reaches_a_device(shape, packed):
+    model = new_model(shape, torch.float32).to("meta")
     ids = torch.zeros(2, 16, dtype=torch.long, device="meta")
     with WithoutDoubles():
         model.hidden(ids, ids if packed else None).sum().backward()

@@ -5,6 +5,7 @@ import copy
 import io
 from collections import Counter
 
+import models
 import pytest
 import torch
 from models import needs_compiler
@@ -21,14 +22,7 @@ from lm.model import Attention, Block, Transformer
 from lm.ops.cpu import fused
 from lm.ops.cpu.fused import FusedAttention, FusedLinear, fuse
 
-SHAPES = {
-    "llama": {},
-    "gpt2": {"norm": "layernorm", "ffn": "gelu", "position": "learned", "bias": True, "tied_embeddings": True},
-    "grouped": {"num_kv_heads": 2, "qk_norm": True, "sliding_window": 5},
-    "biases": {"bias": True, "ffn": "silu"},
-    "post": {"norm_placement": "post", "ffn": "relu2"},
-    "no norm, no positions": {"norm": "none", "position": "none", "ffn": "gelu_exact"},
-}
+SHAPES = models.SHAPES | {"biases": {"bias": True, "ffn": "gelu_exact"}}
 
 
 def new_model(shape, dtype=torch.float64):

@@ -404,18 +404,19 @@ def test_a_stop_string_is_a_string_in_a_list():
             StreamDecoder(Letters([]), stop)
 
 
-@pytest.mark.parametrize("shape", ["llama", "gpt2"])
+@pytest.mark.parametrize("shape", ["llama", "gpt2", "valued"])
 def test_int8_weights_are_near_and_decode_as_they_read(shape):
     model, ids = make(dtype=torch.float32, **SHAPES[shape]), some_ids()
     small = quantized(model)
     with torch.no_grad():
         want, actual = model(ids), small(ids)
+        near = (0.03 if shape == "valued" else 0.02) * float(want.abs().max())  # a soft cap cuts the largest
         assert not torch.equal(actual, want)
-        torch.testing.assert_close(actual, want, rtol=0, atol=0.02 * float(want.abs().max()))
+        torch.testing.assert_close(actual, want, rtol=0, atol=near)
     decoder = Decoder(small, rows=2)
     for place in range(10):
         logits = decoder.step(ids[:, place].tolist())
-    torch.testing.assert_close(logits, actual[:, -1], rtol=0, atol=0.02 * float(want.abs().max()))
+    torch.testing.assert_close(logits, actual[:, -1], rtol=0, atol=near)
     assert all(
         torch.equal(p, q)
         for p, q in zip(model.parameters(), make(dtype=torch.float32, **SHAPES[shape]).parameters(), strict=True)

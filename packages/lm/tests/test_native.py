@@ -57,20 +57,6 @@ def test_any_sizes_and_any_number_of_threads(heads, head_dim, d_model, d_ff, row
 
 
 @needs_compiler
-@pytest.mark.parametrize("change", [{}, {"num_kv_heads": 1, "qk_norm": True, "logit_softcap": 2.0, "ffn": "relu2"}])
-def test_value_embeddings_and_soft_caps_are_in_c(change):
-    model, ids = make(value_embeddings=True, num_layers=3, **change), some_ids(3)
-    with threads(2), torch.no_grad():
-        for block in model.blocks:  # gates begin at 0, where they hide what they multiply
-            if block.attention.value_embedding is not None:
-                block.attention.value_gate.weight.normal_()
-        want = model(ids)
-        torch.testing.assert_close(steps(model, ids, native=True), want, rtol=0, atol=1e-12)
-        read = Decoder(model, native=True).read(0, ids[0].tolist(), every=True)
-        torch.testing.assert_close(read, want[0], rtol=0, atol=1e-12)
-
-
-@needs_compiler
 @settings(max_examples=30, deadline=None)
 @given(
     shape=st.sampled_from(sorted(SHAPES)),

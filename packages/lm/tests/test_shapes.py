@@ -13,10 +13,7 @@ from lm import to_gguf, to_huggingface
 from lm.commands.configuration import configuration
 from lm.config import ModelConfig
 from lm.device import device_name
-from lm.generation.decoder import Decoder
-from lm.loss import chunked_cross_entropy, cross_entropy
 from lm.model import Transformer, softcapped
-from lm.ops.cpu.int8 import quantized
 from lm.training import budget
 
 BOTH = ModelConfig(50, 16, 3, 16, 4, 24, num_kv_heads=2, qk_norm=True, value_embeddings=True, logit_softcap=4.0)
@@ -60,52 +57,6 @@ def test_logits_are_capped():
     assert logits.abs().max() > 4
     torch.testing.assert_close(model(ids), 4 * torch.tanh(logits / 4))
     assert softcapped(logits, None) is logits
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_the_chunked_loss_is_capped_too(dtype):
-    generator = torch.Generator().manual_seed(0)
-    hidden, weight = (torch.randn(shape, generator=generator, dtype=dtype) for shape in ((13, 8), (24, 8)))
-    targets = torch.randint(0, 21, (13,), generator=generator)
-    targets[3] = -100
-    results = []
-    for chunked in (True, False):
-        h, w = hidden.clone().requires_grad_(), weight.clone().requires_grad_()
-        if chunked:
-            loss = chunked_cross_entropy(h, w, targets, vocab_size=21, softcap=2.0, chunk_bytes=800)
-        else:
-            loss = cross_entropy(softcapped(h @ w[:21].T, 2.0), targets)
-        loss.backward()
-        results.append((loss.detach(), h.grad, w.grad))
-    for one, other in zip(*results, strict=True):
-        torch.testing.assert_close(one, other)
-
-
-@pytest.mark.parametrize("norm", ["rmsnorm", "layernorm"])
-def test_fused_modules_compute_the_same(norm):
-    config = dataclasses.replace(BOTH, norm=norm)
-    plain, fused = trained_a_little(config), lm.fuse(trained_a_little(config))
-    ids = some_ids(2, 16)
-    for model in (plain, fused):
-        model.train()
-        model(ids).square().sum().backward()
-    torch.testing.assert_close(fused(ids), plain(ids))
-    for (name, p), q in zip(plain.named_parameters(), fused.parameters(), strict=True):
-        torch.testing.assert_close(q.grad, p.grad, msg=name)
-
-
-@pytest.mark.parametrize("rows", [1, 3])
-def test_decoding_gives_the_models_logits(rows):
-    model = trained_a_little(BOTH, torch.float32)
-    decoder, ids = Decoder(model, rows), some_ids(rows, 12)
-    for row in range(rows):
-        decoder.read(row, ids[row, :5].tolist())
-    with torch.no_grad():
-        for place in range(5, 12):
-            logits = decoder.step(ids[:, place].tolist())
-            torch.testing.assert_close(logits, model(ids)[:, place], rtol=0, atol=1e-4)
-    with torch.no_grad():
-        torch.testing.assert_close(quantized(model)(ids), model(ids), rtol=0, atol=0.5)
 
 
 def test_a_run_of_both_learns_stops_and_generates(data, tmp_path):

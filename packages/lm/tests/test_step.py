@@ -10,7 +10,8 @@ import sys
 
 import pytest
 import torch
-from runs import CONFIG, MODEL, VARIANTS, metrics, new_model, run, some_tokens, stop_at
+from models import SHAPES
+from runs import CONFIG, MODEL, metrics, new_model, run, some_tokens, stop_at
 
 from lm import device as machine
 from lm.data import open_tokens
@@ -38,9 +39,9 @@ def alone(ids):
     return [ids[a:b][None] for a, b in itertools.pairwise(begins)]
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_packed_documents_give_the_gradients_of_documents_one_by_one(variant):
-    model = new_model(variant)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_packed_documents_give_the_gradients_of_documents_one_by_one(shape):
+    model = new_model(shape)
     both = torch.tensor([[7, 9, END, 4, 5, 6, END, END, 8, 8, 2, 9, 1, 1, END, 30, 2]])
     inputs, targets = both[:, :-1], both[:, 1:]
     packed = NextToken(model, CONFIG, END)(inputs, targets)
@@ -81,10 +82,10 @@ def test_documents_need_the_end_of_text(data, tmp_path):
         evaluate(new_model("llama"), some_tokens(50), document_masking=True)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("end_of_text", [None, END])
-def test_checkpointing_changes_no_bit_of_the_gradients(variant, end_of_text):
-    model, ids = new_model(variant, torch.float32), torch.from_numpy(some_tokens(34).reshape(2, 17))
+def test_checkpointing_changes_no_bit_of_the_gradients(shape, end_of_text):
+    model, ids = new_model(shape, torch.float32), torch.from_numpy(some_tokens(34).reshape(2, 17))
     by_setting = {}
     for what in ("none", "selective", "full"):
         model.set_activation_checkpointing(what)
