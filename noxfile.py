@@ -72,6 +72,8 @@ def install(session: nox.Session, *requirements: str, groups: tuple[str, ...] = 
         session.error(f"Python {sysconfig.get_python_version()} is too old: this needs 3.11 or later")
     if any(BPE in requirement for requirement in requirements):
         need_compiler(session)
+    for package in (LM, ACCOUNTING):  # setuptools would install files that are gone since the last build
+        shutil.rmtree(Path(package, "build"), ignore_errors=True)
     dependencies = nox.project.dependency_groups(nox.project.load_toml("pyproject.toml"), *groups) if groups else ()
     session.install(*CONSTRAINTS, *requirements, *dependencies, env=settings or None)
 

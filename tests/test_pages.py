@@ -112,6 +112,12 @@ def test_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [line.split()[-1] for line in wrong] == ["accounting.nothing", "tools/no.py"]
 
 
+def test_what_the_pages_name_exists() -> None:
+    for package in pages.PACKAGES:
+        pytest.importorskip(package)
+    assert not [line for page in pages.pages([]) for line in pages.unknown_names(page)]
+
+
 def test_the_corpus_and_what_is_held_out(tmp_path: Path) -> None:
     pages.furnish(tmp_path)
     corpus, heldout = ((tmp_path / f"{name}.txt").read_text() for name in ("corpus", "heldout"))

@@ -219,14 +219,12 @@ def exists(name: str) -> bool:
 
 def unknown_names(page: Path) -> Iterator[str]:
     """A sentence for each name or path in backticks that does not exist."""
+    dotted = rf"(?:{'|'.join(PACKAGES)})(?:\.\w+)+(?<!\.py)(?<!\.json)(?<!\.toml)"
     for number, line in prose(page):
         for name in re.findall(r"`([^`]+)`", line):
             called = name.partition("(")[0]
-            if re.fullmatch(rf"(?:{'|'.join(PACKAGES)})(?:\.\w+)+", called) and not re.search(
-                r"\.(py|json|toml)$", called
-            ):
-                if not exists(called):
-                    yield f"{page.relative_to(ROOT)}:{number}: there is no {called}"
+            if re.fullmatch(dotted, called) and not exists(called):
+                yield f"{page.relative_to(ROOT)}:{number}: there is no {called}"
             elif re.fullmatch(r"(?:packages|tools|tests|docs)/[\w./-]+", name) and not (ROOT / name).exists():
                 yield f"{page.relative_to(ROOT)}:{number}: there is no file {name}"
 
