@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import json
+import math
 import os
 import struct
 
@@ -193,11 +194,15 @@ def edited(folder, **change):
         ({"rope_parameters": {"rope_type": "longrope", "short_factor": [1.0]}}, "lacks the setting 'long_factor'"),
         ({"rope_scaling": {"type": "ntk", "factor": 4.0}}, "rope_type 'ntk'"),
         ({"rope_scaling": {"type": "linear"}}, "lacks the setting 'factor'"),
-        ({"rope_scaling": {"type": "linear", "factor": 2.0, "mscale": 3.0}}, "has no setting 'mscale'"),
+        ({"rope_scaling": {"type": "linear", "factor": "2"}}, "as factor of rope_type 'linear', got '2'"),
+        ({"rope_parameters": {"rope_type": "yarn", "rope_theta": math.nan}}, "as rope_theta of .* got nan"),
+        ({"model_type": "gemma3_text", "hidden_act": None, "rope_parameters": {"full_attention": 3}}, "' is 3"),
+        ({"model_type": "olmo2", "rms_norm_eps": -1e-6}, "norm_eps must be more than 0, got -1e-06"),
+        ({"model_type": "mixtral", "num_local_experts": 0}, "num_local_experts must be at least 1, got 0"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor = 0.5"),
         ({"attention_bias": True}, r"q_proj\.bias' is missing"),
         ({"num_local_experts": 8}, "num_local_experts = 8"),
-        ({"quantization_config": {"bits": 4}}, "quantization_config"),
+        *(({"quantization_config": value}, "quantization_config") for value in ({"bits": 4}, 4)),
         ({"tie_word_embeddings": True}, "is said to be the embedding"),
         ({"model_type": "qwen3", "layer_types": ["full_attention", "chunked_attention"]}, "layer_types"),
     ],

@@ -442,7 +442,10 @@ def as_declared(value: Any, declared: Any) -> Any:
 
 def check(config: Any) -> None:
     """Hold each field to its type and its bounds. TypeError, ValueError: it is not of its type, or out of them."""
-    plain, annotated = (typing.get_type_hints(type(config), include_extras=extras) for extras in (False, True))
+    plain, bounds = typing.get_type_hints(type(config)), dict[str, Any]()
+    for kind in reversed(type(config).__mro__):  # a field that a subclass declares anew keeps its bounds
+        hints = typing.get_type_hints(kind, include_extras=True)
+        bounds |= {name: hint.__metadata__ for name, hint in hints.items() if hasattr(hint, "__metadata__")}
     for name in settable(type(config)):
         declared = plain[name]
         value = as_declared(getattr(config, name), declared)
@@ -458,8 +461,8 @@ def check(config: Any) -> None:
             words = {int: "a whole number", float: "a number", str: "a word", bool: "true or false", tuple: "tuple"}
             names = " or ".join(words.get(kind, "nothing") for kind in allowed)
             raise TypeError(f"{name} must be {names}, got {value!r}")
-        if value is not None and hasattr(annotated[name], "__metadata__"):
-            hold(name, value, *annotated[name].__metadata__)
+        if value is not None and name in bounds:
+            hold(name, value, *bounds[name])
 
 
 def hold(name: str, value: float, *bounds: tuple[str, float]) -> None:
@@ -478,6 +481,6 @@ def refuse_without_effect(config: Any, name: str, has_effect: bool, needed: str)
         raise ValueError(f"{name} {value} has no effect without {needed}: leave it out, or choose that")
 
 
-def one_of(name: str, value: str, names: tuple[str, ...]) -> None:
+def one_of(name: str, value: object, names: tuple[str, ...]) -> None:
     if value not in names:
-        raise ValueError(f"{name} {value!r} is unknown{did_you_mean(value, names)}")
+        raise ValueError(f"{name} {value!r} is unknown{did_you_mean(str(value), names)}")

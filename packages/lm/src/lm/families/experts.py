@@ -45,6 +45,8 @@ class Experts(nn.Module):
     ) -> None:
         super().__init__()
         self.per_token: int = config.num_experts_per_tok
+        if self.per_token > number:
+            raise ValueError(f"num_experts_per_tok is {self.per_token}, and there are {number} experts")
         self.normalised, self.balance = normalised, float(config.router_aux_loss_coef)
         self.router = nn.Linear(config.d_model, number, bias=bias)
         self.experts = nn.ModuleList(expert(config.d_model, d_ff) for _ in range(number))

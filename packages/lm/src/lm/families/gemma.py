@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lm.attention import attention
+from lm.config import Count, PositiveOrNone
 from lm.families.parts import (
     LLAMA_NAMES,
     QK_NORM_NAMES,
@@ -82,8 +83,8 @@ class Gemma2Config(FamilyConfig):
     tied_embeddings: bool = True
     sliding_window: int | None = 4096
     logit_softcap: float | None = 30.0
-    query_pre_attn_scalar: int = 256  # scores are divided by its root
-    attn_logit_softcapping: float | None = 50.0  # scores are bent into ±this, by its tanh
+    query_pre_attn_scalar: Count = 256  # scores are divided by its root
+    attn_logit_softcapping: PositiveOrNone = 50.0  # scores are bent into ±this, by its tanh
 
     renamed = {"sliding_window": "sliding_window", "final_logit_softcapping": "logit_softcap"}
     fixed = {

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from lm.attention import attention
+from lm.config import Count
 from lm.families.experts import Experts
 from lm.families.parts import LLAMA_NAMES, SILU, FamilyAttention, FamilyConfig, FamilyModel
 from lm.model import Attend, SwiGLU
@@ -25,8 +26,8 @@ class GptOssConfig(FamilyConfig):
     head_dim: int | None = 64
     bias: bool = True
     sliding_window: int | None = 128
-    num_local_experts: int = 128
-    num_experts_per_tok: int = 4  # experts that a token passes
+    num_local_experts: Count = 128
+    num_experts_per_tok: Count = 4  # experts that a token passes
     swiglu_alpha: float = 1.702  # slope of the gate's sigmoid
     swiglu_limit: float = 7.0  # gate and up are cut at ±this, the gate only above
     router_aux_loss_coef: float = 0.001  # of the loss that spreads the tokens over the experts

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor, nn
 
-from lm.config import FrozenTable, Norm
+from lm.config import Count, FrozenTable, Norm, Positive
 from lm.families.experts import Experts
 from lm.families.parts import (
     LLAMA_NAMES,
@@ -65,8 +65,8 @@ class MixtralConfig(FamilyConfig):
 
     norm_eps: float = 1e-5
     num_kv_heads: int | None = 8
-    num_local_experts: int = 8
-    num_experts_per_tok: int = 2  # experts that a token passes
+    num_local_experts: Count = 8
+    num_experts_per_tok: Count = 2  # experts that a token passes
     router_aux_loss_coef: float = 0.001  # of the loss that spreads the tokens over the experts
 
     renamed = {"sliding_window": "sliding_window"}
@@ -94,7 +94,7 @@ class SmolLM3Config(FamilyConfig):
     tied_embeddings: bool = True
     use_sliding_window: bool = False
     no_rope_layers: tuple[int, ...] = ()  # of each layer: 0 for one without rotation
-    no_rope_layer_interval: int = 4  # every layer of this number is without, where no_rope_layers is ()
+    no_rope_layer_interval: Count = 4  # every layer of this number is without, where no_rope_layers is ()
 
     renamed = {"sliding_window": "sliding_window"}
     fixed = {**SILU, **UNBIASED, "mlp_bias": (False,)}
@@ -147,7 +147,7 @@ class GraniteConfig(FamilyConfig):
     embedding_multiplier: float = 1.0
     attention_multiplier: float = 1.0  # of scores, in place of 1 / √head_dim
     residual_multiplier: float = 1.0  # of what a sublayer adds to the residual stream
-    logits_scaling: float = 1.0  # logits are divided by it
+    logits_scaling: Positive = 1.0  # logits are divided by it
 
     fixed = {**SILU, **UNBIASED, "mlp_bias": (False,)}
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from lm.config import Count
 from lm.families.experts import Experts
 from lm.families.parts import (
     LLAMA_NAMES,
@@ -71,8 +72,8 @@ class Olmo3(Olmo2):
 class OlmoeConfig(Olmo2Config):
     """The shape of an OLMoE; d_ff is that of an expert."""
 
-    num_experts: int = 64
-    num_experts_per_tok: int = 8  # experts that a token passes
+    num_experts: Count = 64
+    num_experts_per_tok: Count = 8  # experts that a token passes
     norm_topk_prob: bool = False  # their weights add up to 1
     router_aux_loss_coef: float = 0.01  # of the loss that spreads the tokens over the experts
 

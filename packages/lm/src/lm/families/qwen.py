@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from lm.config import Count
 from lm.families.experts import Experts
 from lm.families.parts import (
     FULL,
@@ -72,11 +73,11 @@ class Qwen3MoeConfig(FamilyConfig):
     num_kv_heads: int | None = 4
     qk_norm: bool = True
     use_sliding_window: bool = False
-    moe_intermediate_size: int = 768  # width inside an expert
-    num_experts: int = 128
-    num_experts_per_tok: int = 8  # experts that a token passes
+    moe_intermediate_size: Count = 768  # width inside an expert
+    num_experts: Count = 128
+    num_experts_per_tok: Count = 8  # experts that a token passes
     norm_topk_prob: bool = False  # their weights add up to 1
-    decoder_sparse_step: int = 1  # every layer of this number has experts
+    decoder_sparse_step: Count = 1  # every layer of this number has experts
     mlp_only_layers: tuple[int, ...] = ()  # layers without, counted from 0
     router_aux_loss_coef: float = 0.001  # of the loss that spreads the tokens over the experts
 

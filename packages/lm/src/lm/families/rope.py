@@ -29,6 +29,8 @@ SETTINGS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "longrope": (("short_factor", "long_factor", "original_max_position_embeddings"), ("factor", "attention_factor")),
 }
 COMMON = ("rope_type", "rope_theta", "partial_rotary_factor")
+FACTORS = ("short_factor", "long_factor")  # lists, of a factor for each pair
+LEAST = {"rope_theta": 1, "original_max_position_embeddings": 1}  # whose logarithms divide
 BY_LENGTH = ("dynamic", "longrope")  # the rotation of a position depends on the length of the sequence
 
 
@@ -41,14 +43,19 @@ def check(parameters: Mapping[str, Any], head_dim: int) -> None:
     for name in required:
         if parameters.get(name) is None:
             raise ValueError(f"rope_type {kind!r} lacks the setting {name!r}")
-    for name in parameters:
+    for name, value in parameters.items():
         if name not in (*required, *others, *COMMON):
             raise ValueError(f"rope_type {kind!r} has no setting {name!r}")
+        is_list, least = isinstance(value, list | tuple), LEAST.get(name, 0)
+        numbers = all(isinstance(one, int | float) and least < one < 1e18 for one in (value if is_list else (value,)))
+        is_valid = is_list == (name in FACTORS) and (numbers or (value == 0 and name in others))
+        if name not in ("rope_type", "truncate") and not is_valid:
+            raise ValueError(f"expected numbers above {least} as {name} of rope_type {kind!r}, got {value!r}")
     width = rotated_width(parameters, head_dim)
-    if width % 2:
+    if width % 2 or not 0 < width <= head_dim:
         raise ValueError(f"expected a rotation of pairs, got one of {width} of a head's {head_dim} elements")
     pairs = width // 2
-    for name in ("short_factor", "long_factor"):
+    for name in FACTORS:
         if name in parameters and len(parameters[name]) != pairs:
             raise ValueError(f"{name} has {len(parameters[name])} factors, and a head rotates {pairs} pairs")
 

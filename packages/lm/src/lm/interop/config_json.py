@@ -132,7 +132,7 @@ def rope_parameters(settings: Settings, kind: type[FamilyConfig]) -> dict[str, A
 
     def complete(table: Mapping[str, Any], theta: float) -> dict[str, Any]:
         older = table.get("type", "default")
-        kind_of = table.get("rope_type", older)
+        kind_of = str(table.get("rope_type", older))
         rest = {name: value for name, value in table.items() if name != "type" and value is not None}
         rest = {"rope_theta": theta, **rest, "rope_type": kind.rope_renamed.get(kind_of, kind_of)}
         rest.setdefault("partial_rotary_factor", share)
@@ -147,4 +147,5 @@ def rope_parameters(settings: Settings, kind: type[FamilyConfig]) -> dict[str, A
         return complete(tables, theta)
     if not {SLIDING, FULL} & tables.keys():
         tables = {FULL: tables}  # of older files, which scale these layers alone
-    return {FULL: complete(tables.get(FULL) or {}, theta), SLIDING: complete(tables.get(SLIDING) or {}, local_theta)}
+    own = Settings(tables, settings.source)
+    return {name: complete(own.take(name, dict, {}), base) for name, base in ((FULL, theta), (SLIDING, local_theta))}

@@ -43,7 +43,8 @@ def from_huggingface(folder: str | Path, *, stored: bool = False) -> Transformer
     source = folder / "config.json"
     settings = read_json(source)
     quantization = settings.pop("quantization_config", None)
-    if quantization and (settings.get("model_type"), quantization.get("quant_method")) != ("gpt_oss", "mxfp4"):
+    is_mxfp4 = isinstance(quantization, dict) and quantization.get("quant_method") == "mxfp4"
+    if quantization and not (is_mxfp4 and settings.get("model_type") == "gpt_oss"):
         raise ValueError(f"{source}: quantization_config is not supported: import the model before it was quantized")
     of_family = config_json.from_config(settings, source)
     config = shapes.plain(of_family, source) or of_family
