@@ -13,10 +13,14 @@ from torch import Tensor
 from lm.generation.stream import generate
 from lm.interop.exporting import source_of
 from lm.interop.loading import load, model_text
+from lm.interop.tensors import exported
+from lm.model import Transformer
 
 TOKENS, GREEDY = 48, 16  # of the prompt whose logits are compared, and of the greedy text that is
 BY_TABLE = 2e-2  # the most of llama.cpp, which looks up GELU in a table of fp16
 EXACT = 1e-4  # the most that logits of the same weights differ by, of the largest, as sums have another order
+# The most that the rounding of a dtype changes a tensor by, as a share of its norm.
+ROUNDING = {"fp32": EXACT, "bf16": 2**-8, "fp16": 2**-10, "q8_0": 2**-5, "q4_k_m": 2**-2}
 Logits = Callable[[list[int]], Tensor]
 TEXT = "The  quick brown\n\tfox — 12,345 déjà vu 東京 😀 <|im_end|>"
 
@@ -29,7 +33,7 @@ def check_export(
     tokenizer: str | Path | None = None,
     step: int | Literal["best", "average"] | None = None,
 ) -> Iterator[str]:
-    """Compare an export with its source: ids of a text and of a conversation, stop tokens, logits and greedy text.
+    """Compare an export with its source: weights, ids of a text, chat template, stop tokens, logits and greedy text.
 
     Args:
         source: The run or the model that was exported.
@@ -57,6 +61,7 @@ def check_export(
             raise ValueError(f"stop tokens {written.template.stop_tokens}, expected {template.stop_tokens}")
     count = min(GREEDY, context - len(ids))
     is_fp32 = dtype == "fp32"
+    compare_weights(back, model, ROUNDING[dtype])
     difference = compare_logits("lm", logits_of(back, ids), logits_of(model, ids), EXACT if is_fp32 else None)
     greedy = generate(back, ids, max_new_tokens=count, temperature=0)
     if is_fp32 and greedy != generate(model, ids, max_new_tokens=count, temperature=0):
@@ -106,6 +111,15 @@ def other_readers(target: Path) -> Iterator[tuple[str, Logits, Callable[[str], l
 @torch.inference_mode()
 def logits_of(model: Callable[[Tensor], Tensor], ids: list[int]) -> Tensor:
     return model(torch.tensor([ids]))[0].float()
+
+
+def compare_weights(back: Transformer, model: Transformer, bound: float) -> None:
+    """ValueError: a tensor that lm reads differs by more than a bound: no few tokens see every row and expert."""
+    for (name, tensor), (_, expected) in zip(exported(back), exported(model), strict=True):
+        least = 1e-3 * expected.numel() ** 0.5  # GGUF adds 1 to some norms: of smaller weights it keeps less
+        gap = float((tensor - expected).norm() / expected.norm().clamp(min=least))
+        if not gap < bound:
+            raise ValueError(f"lm reads another model: the tensor {name} differs by {gap:.1e} of its norm")
 
 
 def compare_logits(reader: str, logits: Tensor, expected: Tensor, bound: float | None) -> float:
