@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import pytest
 import torch
@@ -13,6 +14,8 @@ import lm
 from lm.training import checkpoint
 from lm.training.objectives.distill import Distillation
 from lm.training.train import Stopped
+from lm.training.trainer import Trainer
+from lm.training.validation import Score
 
 OWN = """
 import torch.nn.functional as F
@@ -84,6 +87,15 @@ def test_a_run_ends_when_its_held_out_loss_no_longer_falls(data, tmp_path):
         run(data, tmp_path / "stopped", config, on_step=stop_at(result.steps - 3))
     run(data, tmp_path / "stopped", config)
     assert_same_run(tmp_path / "stopped", tmp_path / "whole")
+
+
+def test_an_evaluation_that_is_not_a_number_is_never_the_best():
+    trainer = Trainer(lm.Transformer(MODEL), CONFIG)
+    for step, loss in enumerate((math.nan, 3.0, math.nan)):
+        trainer.step = trainer.scored_at = step
+        trainer.score = Score(loss, 1)
+        trainer.state()
+    assert trainer.best == [1, 3.0]
 
 
 def test_callbacks_see_the_model_after_each_step_and_may_stop_the_run(data, tmp_path):

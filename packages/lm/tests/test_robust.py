@@ -65,6 +65,10 @@ def test_a_line_of_metrics_waits_for_space(tmp_path, capsys, monkeypatch):
     assert (file.written_bytes, waiting) == (b"a line of metrics\n", b"")
     stderr = capsys.readouterr().err
     assert stderr == f"the disk of {tmp_path / 'metrics.jsonl'} is full: the run waits for space\n"
+    monkeypatch.setattr(stop, "wait", lambda seconds: stop.set())  # who makes space may stop the run at once
+    waiting.extend(b"more\n")
+    train_module.write_all(Full(True), waiting, tmp_path / "metrics.jsonl", stop)
+    assert not waiting
 
 
 def test_a_line_that_cannot_wait_longer_is_written_with_the_next(tmp_path, capsys):

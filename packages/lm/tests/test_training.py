@@ -29,6 +29,7 @@ from lm.model import Transformer
 from lm.training import checkpoint
 from lm.training.checkpoint import NotSaved
 from lm.training.measure import measure
+from lm.training.metrics import read_lines
 from lm.training.run import Run, read
 from lm.training.train import Diverged, Stopped
 from lm.training.trainer import Trainer
@@ -103,6 +104,8 @@ def test_a_run_that_crashed_goes_back_to_its_checkpoint(data, whole, tmp_path):
         run(data, tmp_path, on_step=crash)
     with open(tmp_path / "metrics.jsonl", "ab") as file:
         file.write(b'\xff\x00\n{"step": 12, "lo')
+    (tmp_path / "ends.jsonl").write_text('{"step": 1}\n{"step": 2}')
+    assert read_lines(tmp_path / "ends.jsonl") == ['{"step": 1}\n', '{"step": 2}\n']
     run(data, tmp_path)
     assert_same_run(tmp_path, whole[0])
 

@@ -28,7 +28,7 @@ def read_lines(path: Path, until: int | None = None) -> list[str]:
             with contextlib.suppress(json.JSONDecodeError, KeyError, TypeError):
                 step = json.loads(line)["step"]
                 if until is None or step <= until:
-                    lines.append(line)
+                    lines.append(line.rstrip() + "\n")  # the last may lack its end
     return lines
 
 

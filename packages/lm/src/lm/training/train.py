@@ -138,8 +138,10 @@ def train(
         step = run.best_step(branch)
     if step == "average":
         raise ValueError("a branch goes on from a step with its optimizer, and 'average' is the weights alone")
-    if isinstance(model_config, Transformer):
-        raise TypeError("expected a ModelConfig, got a Transformer: pass model.config, and its run as init_from")
+    for value, kind in ((model_config, ModelConfig), (train_config, TrainConfig)):
+        if not isinstance(value, kind) and (value is not None or kind is TrainConfig):
+            remedy = "of a model pass model.config, and its run as init_from"
+            raise TypeError(f"expected a {kind.__name__}, got a {type(value).__name__}: {remedy}")
 
     with contextlib.ExitStack() as stack:
         # The processes. Signals are caught to the end: torchrun's must not cut off the message about a lost process.
@@ -304,6 +306,7 @@ def write_all(file: RawIOBase, pending: bytearray, path: Path, stop: threading.E
     """Write the pending bytes and remove them; on a full disk, wait for space until the run is told to stop."""
     has_warned = False
     while pending:
+        is_last_try = stop.is_set()  # space may have come just before
         try:
             del pending[: file.write(pending) or 0]
         except OSError as error:
@@ -312,8 +315,9 @@ def write_all(file: RawIOBase, pending: bytearray, path: Path, stop: threading.E
             if not has_warned:
                 print(f"the disk of {path} is full: the run waits for space", file=sys.stderr)
             has_warned = True
-            if stop.wait(1.0):
+            if is_last_try:
                 return
+            stop.wait(1.0)
 
 
 def ends_early(trainer: Trainer) -> bool:

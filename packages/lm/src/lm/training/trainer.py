@@ -411,7 +411,7 @@ class Trainer:
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint keeps beside weights and optimizer; `best` if that was the last evaluation."""
         just_scored = self.score is not None and self.scored_at == self.step
-        if self.score is not None and just_scored and (self.best is None or self.score.loss < self.best[1]):
+        if self.score is not None and just_scored and self.score.loss < (self.best[1] if self.best else math.inf):
             self.best = [self.step, self.score.loss]
         return {
             **{name: getattr(self, name) for name in STATE},
