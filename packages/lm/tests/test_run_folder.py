@@ -20,7 +20,7 @@ from lm.data import Mixture, open_tokens, write_tokens
 from lm.interop.importing import import_run
 from lm.model import Transformer
 from lm.training import measure
-from lm.training.checkpoint import Damaged
+from lm.training.checkpoint import Damaged, NoCheckpoint
 from lm.training.resume import RunConfig
 from lm.training.run import Run, best_step, read, write
 from lm.training.train import Diverged, Stopped, train
@@ -172,13 +172,12 @@ def test_an_array_of_ids_is_data(data, whole, tmp_path):
     run({name: np.array(ids, dtype=np.int64) for name, ids in arrays.items()}, tmp_path / "run")
     assert_same_weights(weights(tmp_path / "run"), weights(whole))
     assert run(np.array(arrays["train"]), tmp_path / "alone").heldout is None
-    for wrong, error in (
-        (np.ones((4, 4), int), TypeError),
-        (np.ones(40), TypeError),
-        (np.array([-1] * 40), ValueError),
-    ):
+    for wrong, error in ((np.ones((4, 4), int), TypeError), (np.ones(40), TypeError), (np.full(40, -1), ValueError)):
         with pytest.raises(error, match="expected "):
             run(wrong, tmp_path / "no")
+    for more in ({"model": Transformer(MODEL)}, {"config": to_table(CONFIG)}):
+        with pytest.raises(TypeError, match=r"expected a (Model|Train)Config, got a (Transformer|dict)"):
+            run(data, tmp_path / "no", **more)
     with pytest.raises(ValueError, match="50"):
         run(np.full(40, 50), tmp_path / "no")
 
@@ -368,6 +367,8 @@ def test_the_optimizer_may_be_missing_where_only_weights_are_wanted(whole, ended
     monkeypatch.setattr(torch.nn.init, "trunc_normal_", drawn)
     assert_same_weights(Run.load(ended).state_dict(), weights(whole))
     assert_same_weights(Run.load(ended, 16).state_dict(), weights(whole, 16))
+    with pytest.raises(NoCheckpoint, match="no checkpoint of step 20th: those that it has are of 16, 20"):
+        Run.load(ended, "20th")
 
 
 def test_the_environment_says_the_threads_that_were_set(data, tmp_path):

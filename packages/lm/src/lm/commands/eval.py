@@ -26,7 +26,7 @@ def register(commands: Commands) -> None:
     parser.add_argument("--stride", type=int, help="tokens scored a window; fewer see more (default: the context)")
     add_step(parser)
     add_device(parser)
-    parser.add_argument("--max-tokens", type=int, help="score about N tokens, spread over --data (default: all)")
+    parser.add_argument("--max-tokens", type=int, least=1, help="score about N tokens all over --data (default: all)")
     parser.add_argument("--limit", type=int, least=1, help="score N items of each task (default: all)")
     parser.add_argument("--tokenizer", help="a tokenizer file (default: the model's own)")
     parser.add_argument("--include", metavar="FOLDER", help="for --tasks, YAML files that describe your own")

@@ -90,7 +90,7 @@ class Sequence:
             check_whole_number("seed", seed)
             if not SEEDS[0] <= seed <= SEEDS[1]:
                 raise ValueError(f"expected seed to be from {SEEDS[0]} to {SEEDS[1]}, got {seed}")
-            self.generator.manual_seed(seed)
+            self.generator.manual_seed(int(seed))
         self.error: Exception | None = None
         self.ended: str | None = None if max_new_tokens or score_prompt else "length"
         self.window, self.tokens_before_window = self.prompt[-self.capacity :], 0

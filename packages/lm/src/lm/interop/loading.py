@@ -57,9 +57,9 @@ def load(
     Traceback (most recent call last):
     FileNotFoundError: there is no runs/first: name a run, or a model to load
     """
-    if not isinstance(dtype, torch.dtype):
+    if not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
         one_of("dtype", dtype, (*DTYPES, FILE))
-    target = choose_device(device) if isinstance(device, str) else device
+    target = device if isinstance(device, torch.device) else choose_device(str(device))
     if dtype == FILE and torch.device(target).type != "cpu":
         raise ValueError(f"dtype 'file' is for a CPU, and the device is {target}: name another dtype")
     model = read_model(located(path), step, stored=dtype == FILE)

@@ -149,7 +149,7 @@ class Run:
         FileNotFoundError: no run, or no checkpoint yet. ValueError: the run keeps no average.
         """
         config, path, is_average = read(folder), Path(folder) / CONFIG, step == "average"
-        number = None if isinstance(step, str) else step
+        number: Any = None if is_average else step  # any other word is a step that there is not
         saved = checkpoint.load(Path(folder) / CHECKPOINTS, number, weights_only=not is_average)
         if saved is None:
             raise FileNotFoundError(f"the run in {folder} has no checkpoint yet: train it for longer")

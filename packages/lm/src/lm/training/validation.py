@@ -125,8 +125,9 @@ def evaluate(
     config = model.config
     context = config.context_length if context_length is None else context_length
     stride = context if stride is None else stride
-    if not 1 <= stride <= context <= config.context_length:
-        raise ValueError(f"expected 1 <= stride <= context_length <= {config.context_length}, got {stride}, {context}")
+    if not 1 <= stride <= context <= config.context_length or batch_size < 1:
+        bounds = f"1 <= stride <= context_length <= {config.context_length} and batch_size >= 1"
+        raise ValueError(f"expected {bounds}, got {stride}, {context} and {batch_size}")
 
     # The windows: all of them, or max_tokens spread evenly; windows without a token to learn are left out.
     ids, mask, before = tokens.ids, tokens.mask, tokens.end_of_text
