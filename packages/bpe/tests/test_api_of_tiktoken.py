@@ -8,7 +8,6 @@ import inspect
 import multiprocessing
 import pickle
 import random
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -331,10 +330,6 @@ TEXT = f"the naïve cat's 中文 dinner{EOT} and more"
 EXPECTED = OURS.encode(TEXT, allowed_special="all")
 
 
-def encode_there(tokenizer: Tokenizer, queue: Any) -> None:
-    queue.put(tokenizer.encode(TEXT, allowed_special="all"))
-
-
 def test_copies_are_as_good() -> None:
     for one in (pickle.loads(pickle.dumps(ENCODING)), copy.copy(ENCODING)):
         assert type(one) is bpe.Encoding
@@ -342,41 +337,6 @@ def test_copies_are_as_good() -> None:
     for one in (pickle.loads(pickle.dumps(OURS)), copy.copy(OURS), copy.deepcopy(OURS)):
         assert one.encode(TEXT, allowed_special="all") == EXPECTED
         assert (one.name, one.special_tokens, one.fingerprint) == (OURS.name, OURS.special_tokens, OURS.fingerprint)
-
-
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # of processes with threads, which this one may have
-def test_survives_another_process(method: str) -> None:
-    if method not in multiprocessing.get_all_start_methods():
-        pytest.skip(f"no {method} on this system")
-    context = multiprocessing.get_context(method)
-    queue = context.Queue()
-    child = context.Process(target=encode_there, args=(OURS, queue))  # type: ignore[attr-defined]
-    child.start()
-    assert queue.get(timeout=120) == EXPECTED
-    child.join()
-    assert child.exitcode == 0
-    assert OURS.encode(TEXT, allowed_special="all") == EXPECTED
-
-
-def test_may_be_shared_by_threads() -> None:
-    result = pickle.loads(pickle.dumps(OURS))  # nothing that is made on first use is there yet
-    wrong: list[Any] = []
-    start = threading.Barrier(8)
-
-    def work() -> None:
-        start.wait()
-        for _ in range(30):
-            ids = result.encode(TEXT, allowed_special="all")
-            if ids != EXPECTED or result.decode(ids) != TEXT or result.decode_with_offsets(np.array(ids))[0] != TEXT:
-                wrong.append(ids)
-
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
 
 
 # Published encodings by name and by model

@@ -179,24 +179,6 @@ def test_a_byte_without_a_token_is_named() -> None:
     assert tokenizer.encode("ab") == [0, 1], "the tokenizer is as good as before"
 
 
-def test_many_threads_share_one_tokenizer() -> None:
-    tokenizer = trained([f"word{i}" for i in range(100)], 80)
-    texts = [" ".join(f"word{(i * k) % 130}" for i in range(2000)) for k in range(1, 9)]
-    expected = [tokenizer.encode(text) for text in texts]
-    results: list[list[int] | None] = [None] * len(texts)
-
-    def work(i: int) -> None:
-        for _ in range(5):
-            results[i] = tokenizer.encode(texts[i])
-
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(len(texts))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert results == expected
-
-
 def test_arguments_are_checked() -> None:
     with pytest.raises(ValueError, match="must be the 256 bytes"):
         Merger(np.empty(0, np.uint8), tokens=[b"a"], by_bytes=True, most=1, min_count=1, max_token_bytes=0, floor=1)
