@@ -362,15 +362,11 @@ def test_report_names_what_a_config_has_beside_the_shape(capsys: pytest.CaptureF
 @pytest.mark.parametrize(
     "arguments",
     [
-        "report gpt5",
         "report missing/config.json",
-        "report gpt2 --batch 0",
         "report gpt2 --data-parallel 0",
         "report gpt2 --tensor 13",
         "report gpt2 --pipeline 2 --micro-batches 2",
         "report gpt2 --tensor 2 --optimizer muon",
-        "fit gpt2 --device abacus",
-        "fit gpt2 --memory 0",
         "infer gpt2 --device m4-max",
         "time gpt2 --tokens 1 --device tpu-v5p --dtype fp8 --mfu 0.4",
         "report gpt2 gpt5",
@@ -378,7 +374,6 @@ def test_report_names_what_a_config_has_beside_the_shape(capsys: pytest.CaptureF
         "time gpt2 --tokens 1 --device h100 --mfu 40",
         "time gpt2 --tokens 1 --measured nan --mfu 0.4",
         "optimal",
-        "compare gpt2 gpt3",
         "report gpt2 --zero 2",
         "report gpt2 --sequence-parallel",
         "report gpt2 --micro-batches 3 --batch 8",

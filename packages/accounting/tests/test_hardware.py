@@ -95,6 +95,8 @@ def test_formats_keep_their_proportions(name: str) -> None:
     if "bf16" in peaks and "fp16" in peaks:
         assert peaks["bf16"] == peaks["fp16"]
     half = peaks.get("bf16") or peaks.get("fp16") or 0.0
+    assert one.name == name
+    assert peaks.get("fp32", 0.0) <= min((peaks[each] for each in ("tf32", "fp16") if each in peaks), default=1e30)
     if "tf32" in peaks:
         assert peaks["tf32"] == pytest.approx(half if name == "trainium2" else half / 2, rel=0.015)
     for narrow in ("fp8", "int8"):

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import statistics
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -208,18 +205,6 @@ def test_an_interconnect_of_ones_own(capsys: pytest.CaptureFixture[str]) -> None
     own = ["--link", "16", "--network", "3", "--node-size", "4"]
     assert main(["plan", "gpt2", "--devices", "4xl4", "--tokens", "1B", "--precision", "fp32", *own, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["data"] >= 1
-
-
-@pytest.fixture(scope="module")
-def published() -> Any:
-    path = Path(__file__).parents[1] / "benchmarks/published_runs.py"
-    spec = importlib.util.spec_from_file_location("published_runs", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["published_runs"] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_published_runs_are_met(published: Any) -> None:

@@ -97,20 +97,6 @@ def test_a_layout_needs_a_layer_for_each_stage() -> None:
         largest_shape(replace(shape, vocab_size=5), 24 * 10**9, layout=Layout(tensor=8))
 
 
-@pytest.mark.parametrize("name", ["gpt2", "gpt2-swiglu", "llama-3.2-1b", "gemma-2-2b", "mixtral-8x7b"])
-@pytest.mark.parametrize("memory", [10**6, 24 * 10**9, 141 * 10**9])
-def test_deepest_and_widest(name: str, memory: int) -> None:
-    shape, length = SHAPES[name], 512
-    deep = largest_shape(shape, memory, 1, length)
-    wide = largest_shape(shape, memory, 1, length, vary="width")
-    one_deeper = deepened(shape, 1 if deep is None else deep.num_layers + 1)
-    one_wider = widened(shape, 1 if wide is None else wide.kv_heads + 1)
-    for found in (deep, wide):
-        assert found is None or training_memory(found, 1, length).total <= memory
-    for beyond in (one_deeper, one_wider):
-        assert training_memory(beyond, 1, length).total > memory
-
-
 @pytest.mark.parametrize("name", [name for name in SHAPES if name.startswith("gpt2")])
 @pytest.mark.parametrize("loss", ["plain", "chunked"])
 @pytest.mark.parametrize("attention", ["fused", "eager"])
