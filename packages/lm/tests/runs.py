@@ -8,10 +8,11 @@ import signal
 
 import numpy as np
 import pytest
+import tomli_w
 import torch
 from models import SHAPES
 
-from lm.config import ModelConfig, TrainConfig
+from lm.config import ModelConfig, TrainConfig, to_table
 from lm.data import write_tokens
 from lm.model import Transformer
 from lm.training import checkpoint
@@ -35,6 +36,12 @@ CONFIG = TrainConfig(
 def new_model(shape, dtype=torch.float64):
     torch.manual_seed(0)
     return Transformer(dataclasses.replace(MODEL, **SHAPES[shape])).to(dtype)
+
+
+def write_settings(path, data=None, **train):
+    """Write the configuration of a run of MODEL as TOML."""
+    tables = {"model": to_table(MODEL), "train": train} | ({"data": {"path": str(data)}} if data else {})
+    path.write_text(tomli_w.dumps(tables))
 
 
 def some_tokens(count, seed=0):

@@ -25,7 +25,7 @@ from processes import (
     train,
     with_another_version,
 )
-from runs import CONFIG, assert_same_run, metrics, run, some_tokens, stop_at
+from runs import CONFIG, assert_same_run, metrics, run, some_tokens, stop_at, write_settings
 
 import lm
 from lm.commands.cli import main
@@ -225,27 +225,14 @@ def test_a_batch_that_processes_cannot_share_is_refused():
     assert DistributedContext(0, 2).micro_batches(dataclasses.replace(CONFIG, batch_size=12, micro_batch_size=3)) == 2
 
 
-COMMAND = """
-[model]
-vocab_size = 50
-context_length = 16
-num_layers = 2
-d_model = 16
-num_heads = 2
-d_ff = 24
-[train]
-steps = 100000
-batch_size = 4
-threads = 1
-eval_every = 0
-"""
+LONG = {"steps": 100_000, "batch_size": 4, "threads": 1, "eval_every": 0}
 
 
 @contextlib.contextmanager
 def under_torchrun(folder, data):
     """Starts the command as two processes of torchrun, and waits for its sixth step; what they say is in folder /
     "said"."""
-    (folder / "small.toml").write_text(COMMAND)
+    write_settings(folder / "small.toml", **LONG)
     torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(free_port())]
     lm = ["-m", "lm", "train", str(folder / "small.toml"), "--data", str(data), "--out", str(folder / "run"), "--quiet"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
@@ -292,8 +279,7 @@ def two_of(folder, out):
 @pytest.mark.soak  # six processes that import torch
 @pytest.mark.parametrize("lost", [0, 1])
 def test_kill_9_of_one_process_ends_the_other_and_the_same_command_goes_on(with_ends, tmp_path, lost):
-    settings = COMMAND.replace("steps = 100000", "steps = 600\ncheckpoint_every = 20")
-    (tmp_path / "small.toml").write_text(f'{settings}[data]\npath = "{with_ends}"\n')
+    write_settings(tmp_path / "small.toml", with_ends, **LONG | {"steps": 600, "checkpoint_every": 20})
     path = tmp_path / "run" / "metrics.jsonl"
     both = two_of(tmp_path, tmp_path / "run")
     while all(one.poll() is None for one in both) and not (path.exists() and path.read_text().count("\n") > 90):

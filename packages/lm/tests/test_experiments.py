@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import os
 import re
@@ -13,11 +12,12 @@ import sys
 import time
 
 import pytest
+import tomli_w
 from corpora import write_predictable_tokens
 
 from lm.commands.cli import main
 from lm.commands.experiment import BASE, variants_of
-from lm.config import ModelConfig, TrainConfig
+from lm.config import ModelConfig, TrainConfig, to_table
 from lm.experiments.grid import Outcome, Trial, mean_and_error, rows, run, write
 from lm.files import lock
 from lm.training import checkpoint
@@ -67,13 +67,7 @@ def test_the_table_compares_to_the_best_seed_by_seed():
 def work(tmp_path, monkeypatch):
     """A text that can be learned in part, and the configuration of a small model."""
     write_predictable_tokens(tmp_path)
-    model, train = ({k: v for k, v in dataclasses.asdict(c).items() if v is not None} for c in (MODEL, TRAIN))
-    lines = [
-        line
-        for name, table in (("model", model), ("train", train))
-        for line in (f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in table.items()))
-    ]
-    (tmp_path / "tiny.toml").write_text("\n".join(lines))
+    (tmp_path / "tiny.toml").write_text(tomli_w.dumps({"model": to_table(MODEL), "train": to_table(TRAIN)}))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -11,36 +11,12 @@ import time
 import pytest
 import torch
 from hosts import address, network, torchrun
-from runs import metrics
+from runs import metrics, write_settings
 
 from lm.commands.cli import main
 from lm.training import checkpoint
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch has no torch.distributed")
-
-SETTINGS = """
-[model]
-vocab_size = 50
-context_length = 16
-num_layers = 2
-d_model = 16
-num_heads = 2
-d_ff = 24
-[train]
-steps = {steps}
-warmup_steps = 3
-learning_rate = 1e-2
-batch_size = 4
-micro_batch_size = 1
-threads = 1
-precision = "fp32"
-eval_every = 10
-eval_tokens = 100
-checkpoint_every = 10
-collective_timeout = {timeout}
-[data]
-path = "{data}"
-"""
 
 
 @pytest.fixture
@@ -48,7 +24,9 @@ def settings(with_ends, tmp_path):
     """Writes the configuration of a run, and gives the arguments of the command that trains by it."""
 
     def write(steps, timeout=60):
-        (tmp_path / "small.toml").write_text(SETTINGS.format(steps=steps, timeout=timeout, data=with_ends))
+        every = {"eval_every": 10, "eval_tokens": 100, "checkpoint_every": 10, "collective_timeout": timeout}
+        train = {"steps": steps, "warmup_steps": 3, "learning_rate": 1e-2, "batch_size": 4, "micro_batch_size": 1}
+        write_settings(tmp_path / "small.toml", with_ends, **train, **every, threads=1, precision="fp32")
         return ["train", str(tmp_path / "small.toml"), "--quiet"]
 
     return write

@@ -20,7 +20,7 @@ import time
 
 import pytest
 import torch
-from served import MARKS, needs_server, served
+from served import needs_server, served
 
 import lm
 from lm.commands.cli import main
@@ -37,13 +37,6 @@ def model():
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return lm.Transformer(lm.ModelConfig(259, CONTEXT, 1, 32, 2, 32)).eval()
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    import bpe
-
-    return bpe.Tokenizer({i: bytes([i]) for i in range(256)}, [], special_tokens=MARKS)
 
 
 @pytest.fixture(scope="module")
@@ -157,16 +150,16 @@ WRONG = [
     ({"prompt": ""}, None, 200),
     ({"prompt": []}, "prompt", 400),
     ({"prompt": [1, 999]}, "prompt", 400),
-    ({"prompt": {"a": 1}}, "prompt", 400),
+    ({"prompt": {"a": 1}}, "prompt", 400, r'prompt: expected a valid string, got {"a": 1}'),
     ({"prompt": "a", "model": "other"}, "model", 404),
     ({"prompt": "a", "max_tokens": 0}, "max_tokens", 400),
     ({"prompt": "a", "max_tokens": 9, "min_tokens": 10}, "min_tokens", 400),
     ({"prompt": "a", "stop_token_ids": [999]}, "stop_token_ids", 400),
-    ({"prompt": "a", "max_tokens": "9"}, "max_tokens", 400),
+    ({"prompt": "a", "max_tokens": "9"}, "max_tokens", 400, r'max_tokens: expected a valid integer, got "9"'),
     ({"prompt": "a", "max_tokens": 201}, "max_tokens", 400),
     ({"prompt": "a" * 200, "max_tokens": 100}, "prompt", 400),
     ({"prompt": "a" * 300}, "prompt", 400),
-    ({"prompt": "a", "temperature": 3}, "temperature", 400),
+    ({"prompt": "a", "temperature": 3}, "temperature", 400, "temperature: expected less than or equal to 2, got 3"),
     ({"prompt": "a", "temperature": True}, "temperature", 400),
     ({"prompt": "a", "top_p": 0}, "top_p", 400),
     ({"prompt": "a", "n": 0}, "n", 400),
@@ -174,7 +167,7 @@ WRONG = [
     ({"prompt": "a", "n": 9}, None, 429),
     ({"prompt": "a", "seed": 2**64}, "seed", 400),
     ({"prompt": "a", "stop": [""]}, "stop", 400),
-    ({"prompt": "a", "stop": ["a"] * 5}, "stop", 400),
+    ({"prompt": "a", "stop": ["a"] * 5}, "stop", 400, "stop: expected at most 4 items, got"),
     ({"prompt": "a", "stream": "yes"}, "stream", 400),
     ({"prompt": "a", "stream_options": {}}, "stream_options", 400),
     ({"prompt": "a", "logprobs": 21}, "logprobs", 400),
@@ -199,15 +192,26 @@ WRONG = [
     ({"prompt": "a", "temprature": 1}, "temprature", 400),
     ({"messages": []}, "messages", 400),
     ({"messages": [{"role": "user", "content": "a"}], "tools": [{}]}, "tools", 400),
-    ({"messages": [{"role": "function", "content": "a"}]}, "messages", 400),
+    (
+        {"messages": [{"role": "robot", "content": "a"}]},
+        "messages",
+        400,
+        r"messages\[0\].role: expected one of .* got 'robot'",
+    ),
+    ({"messages": [{"content": "a"}]}, "messages", 400, r"messages\[0\].role is missing"),
     ({"messages": [{"role": "user"}]}, "messages", 400),
-    ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages", 400),
+    (
+        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}]},
+        "messages",
+        400,
+        r"messages\[0\].content\[0\].type: expected 'text', 'input_text' or 'output_text', got \"image_url\"",
+    ),
     ({"messages": [{"role": "user", "content": "a" * 300}]}, "messages", 400),
 ]
 
 
-@pytest.mark.parametrize(("body", "param", "status"), WRONG)
-def test_what_is_wrong_is_named_in_openais_shape(server, body, param, status):
+@pytest.mark.parametrize(("body", "param", "status", "message"), [(*row, ".")[:4] for row in WRONG])
+def test_what_is_wrong_is_named_in_openais_shape(server, body, param, status, message):
     path = "chat/completions" if "messages" in body else "completions"
     answer = httpx.post(f"{server}/v1/{path}", json=body, timeout=30)
     assert answer.status_code == status, answer.text
@@ -215,7 +219,7 @@ def test_what_is_wrong_is_named_in_openais_shape(server, body, param, status):
         error = answer.json()["error"]
         assert error.keys() == {"message", "type", "param", "code"}
         assert error["param"] == param
-        assert error["message"]
+        assert re.match(message, error["message"]), error["message"]
 
 
 def test_bodies_that_are_none_and_other_paths(server):
