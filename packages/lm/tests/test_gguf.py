@@ -157,6 +157,8 @@ def test_a_tokenizer_of_pieces_in_llama_cpp(tmp_path):
         ({"norm_placement": "post"}, "norm_placement 'post'"),
         ({"position": "none"}, "position 'none'"),
         ({"ffn": "silu"}, "ffn 'silu'"),
+        ({"value_embeddings": True}, "value_embeddings"),
+        ({"logit_softcap": 30.0}, "logit_softcap"),
         ({"qk_norm": True, "bias": True}, "bias True"),
         ({"qk_norm": True, "rope_factor": 2.0, "rope_original_context_length": 16}, "rope_type 'llama3'"),
         (SHAPES["gpt2"] | {"ffn": "gelu_exact"}, "activation_function 'gelu'"),

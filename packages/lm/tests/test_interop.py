@@ -85,6 +85,8 @@ def test_transformers_has_the_same_logits_of_an_export_and_it_comes_back(tmp_pat
         (SHAPES["post"] | {"ffn": "swiglu"}, "norm_placement 'post'"),
         ({"position": "none"}, "position 'none'"),
         ({"ffn": "silu"}, "ffn 'silu'"),
+        ({"value_embeddings": True}, "value_embeddings"),
+        ({"logit_softcap": 30.0}, "logit_softcap"),
         ({"norm": "layernorm"}, "norm 'layernorm' and position 'rope'"),
         ({"qk_norm": True, "bias": True}, "qwen3 has no model with qkv_bias True, output_bias True and ffn_bias True"),
         ({"sliding_window": 3, "bias": True}, "mistral has no model with qkv_bias True"),

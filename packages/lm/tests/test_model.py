@@ -11,7 +11,7 @@ from models import SHAPES, make, some_ids
 from lm.config import ModelConfig
 from lm.generation.stream import generate
 from lm.loss import chunked_cross_entropy
-from lm.model import Transformer
+from lm.model import Transformer, softcapped
 from lm.optimizer import adamw
 
 
@@ -55,6 +55,32 @@ def test_every_variant_learns(shape):
     chunked_cross_entropy(model.hidden(ids), model.head_weight, ids, vocab_size=19).backward()
     assert (model.head_weight.grad[19:] == 0).all()  # the rows beyond the vocabulary
     assert (model.embedding.weight.grad[19:] == 0).all()
+
+
+def test_a_value_embedding_is_its_definition():
+    """v ← v + 2 sigmoid(gate x) · e[token], for each key head: by hand, of the last block and every other one."""
+    shape = SHAPES["valued"] | {"num_layers": 3, "num_kv_heads": 2}
+    model, plain = make(**shape), make(**shape | {"value_embeddings": False})
+    assert [block.attention.value_embedding is not None for block in model.blocks] == [True, False, True]
+    attention, without, ids = model.blocks[2].attention, plain.blocks[2].attention, some_ids()
+    x = torch.randn(2, 10, 8, dtype=torch.float64)
+    without.load_state_dict({name: weight for name, weight in attention.state_dict().items() if "value" not in name})
+    (q, k, v), (plain_q, plain_k, plain_v) = attention.project(x, ids), without.project(x, None)
+    assert torch.equal(q, plain_q)
+    assert torch.equal(k, plain_k)
+    gate = 2 / (1 + (-(x @ attention.value_gate.weight.T)).exp())  # (2, 10, kv_heads)
+    want = attention.value_embedding.weight[ids].view(2, 10, 2, 4) * gate[..., None]
+    torch.testing.assert_close(v - plain_v, want)
+
+
+def test_logits_are_capped():
+    model = make(logit_softcap=0.5)
+    free, ids = make(), some_ids()
+    free.load_state_dict(model.state_dict())
+    logits = free(ids)
+    assert logits.abs().max() > 0.5
+    torch.testing.assert_close(model(ids), 0.5 * torch.tanh(logits / 0.5))
+    assert softcapped(logits, None) is logits
 
 
 def test_padded_rows_of_the_vocabulary_change_nothing():

@@ -7,8 +7,9 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from processes import orthogonalize_together, processes, train
-from runs import CONFIG, MODEL, assert_continues, metrics, run, stop_at
+from models import SHAPES
+from processes import assert_two_have_the_losses_of_one, orthogonalize_together, processes
+from runs import CONFIG, MODEL, assert_continues, run, stop_at
 from torch import nn
 
 from lm.config import ModelConfig
@@ -131,10 +132,10 @@ def ours_lr(optimizer, parameter):
     return next(g["lr"] for g in optimizer.param_groups if any(p is parameter for p in g["params"]))
 
 
-@pytest.mark.parametrize("optimizer", ["muon", "normuon"])
-def test_a_stopped_run_continues_to_the_bit(data, tmp_path, optimizer):
+@pytest.mark.parametrize(("optimizer", "shape"), [("muon", "llama"), ("normuon", "valued")])
+def test_a_stopped_run_continues_to_the_bit(data, tmp_path, optimizer, shape):
     config = dataclasses.replace(MUON, optimizer=optimizer)
-    assert_continues(data, tmp_path, config)
+    assert_continues(data, tmp_path, config, dataclasses.replace(MODEL, **SHAPES[shape]))
     states = checkpoint.load(tmp_path / "whole" / "checkpoints").optimizer["state"].values()
     assert {frozenset(state) for state in states} == {
         frozenset({"step", "exp_avg", "exp_avg_sq"}),
@@ -145,13 +146,7 @@ def test_a_stopped_run_continues_to_the_bit(data, tmp_path, optimizer):
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
 def test_processes_have_the_losses_of_one(data, tmp_path, parallel):
     config = dataclasses.replace(MUON, optimizer="normuon", parallel=parallel, steps=8, batch_size=8)
-    run(data, tmp_path / "alone", config)
-    ends = processes(2, train, data, tmp_path / "both", config, 4)
-    assert [how for how, _ in ends] == ["Stopped", "Stopped"], ends
-    ends = processes(2, train, data, tmp_path / "both", config)
-    assert [how for how, _ in ends] == ["done", "done"], ends
-    one, other = ([line["loss"] for line in metrics(tmp_path / name) if "loss" in line] for name in ("both", "alone"))
-    assert one == pytest.approx(other, rel=1e-4)
+    assert_two_have_the_losses_of_one(data, tmp_path, config)
     with pytest.raises(Stopped):  # what two wrote, one goes on with
         run(data, tmp_path / "both", dataclasses.replace(config, steps=12), on_step=stop_at(10))
 

@@ -14,6 +14,7 @@ from models import SHAPES
 from runs import CONFIG, MODEL, metrics, new_model, run, some_tokens, stop_at
 
 from lm import device as machine
+from lm.commands.configuration import configuration
 from lm.data import open_tokens
 from lm.loss import CHUNK_BYTES
 from lm.training import budget, checkpoint, train, trainer
@@ -295,6 +296,18 @@ def test_a_model_beyond_memory_is_refused_with_what_fits(data, tmp_path, monkeyp
     run(data, tmp_path / "whole", config)
     one, other = (metrics(folder)[-1]["val_loss"] for folder in (tmp_path, tmp_path / "whole"))
     assert one == pytest.approx(other, rel=1e-4)
+
+
+def test_a_speedrun_that_a_cpu_has_no_memory_for_is_refused(monkeypatch):
+    model, config = configuration("speedrun", [])
+    assert model.value_embeddings
+    assert config.optimizer == "normuon"
+    monkeypatch.setattr(budget, "memory_of", lambda device: 16e9)
+    message = budget.beyond(model, dataclasses.replace(config, precision="fp32"), torch.device("cpu"), 512)
+    assert message == (
+        f"not enough memory on {machine.device_name(torch.device('cpu'))} (16.0 GB) with 32 sequences at a time: "
+        f"lower --train.micro_batch_size"
+    )
 
 
 def test_an_error_that_is_not_about_memory_stays_what_it_is(data, tmp_path, monkeypatch):
