@@ -1,15 +1,18 @@
-"""Models to hold a budget against: random ones of lm, and one with experts, which lm does not have."""
+"""Models to hold a budget against, and steps of them: random ones of lm, and one with experts, which it lacks."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import random
 from typing import Any
 
 import torch
+from live_bytes import Live
 from torch import Tensor, nn
 
 from lm.config import ModelConfig
+from lm.loss import chunked_cross_entropy, cross_entropy
 from lm.model import MLP, SwiGLU, Transformer
 
 
@@ -73,3 +76,48 @@ def mixture(config: ModelConfig, experts: int, active: int) -> tuple[Transformer
     for block in model.blocks:
         block.ffn = Experts(config, experts, active)
     return model, dataclasses.replace(config.shape(), experts=experts, experts_per_token=active)
+
+
+# wide vocabulary, deep, tiny batch, long sequence: each has its peak in another phase
+PEAKS = {
+    "loss": (ModelConfig(4000, 128, 2, 64, 4, 256), 4, 128),
+    "blocks": (ModelConfig(300, 128, 6, 64, 4, 256), 4, 128),
+    "ungated": (
+        ModelConfig(300, 128, 6, 64, 4, 256, ffn="gelu", norm="layernorm", position="learned", bias=True),
+        4,
+        128,
+    ),
+    "embedding": (ModelConfig(4000, 128, 2, 64, 4, 256), 1, 8),
+    "tied": (ModelConfig(4000, 128, 2, 64, 4, 256, tied_embeddings=True), 1, 8),
+    "long": (ModelConfig(300, 256, 3, 64, 4, 96), 2, 256),
+    "grouped": (ModelConfig(300, 256, 3, 64, 4, 96, num_kv_heads=2, qk_norm=True), 2, 256),
+}
+
+
+def some_batch(config: ModelConfig, batch: int, length: int) -> list[Tensor]:
+    """Ids and targets."""
+    return [torch.randint(0, config.vocab_size, (batch, length)) for _ in range(2)]
+
+
+def step_loss(model: Transformer, ids: Tensor, targets: Tensor, loss: str, precision: str = "fp32") -> Any:
+    """The loss of a step, plain or chunked; under autocast where that is the precision."""
+    with torch.autocast("cpu", torch.bfloat16) if precision == "autocast" else contextlib.nullcontext():
+        if loss == "plain":
+            return cross_entropy(model(ids), targets, reduction="sum")
+        hidden, vocab = model.hidden(ids), model.config.vocab_size
+        return chunked_cross_entropy(hidden, model.head_weight, targets, vocab_size=vocab, reduction="sum")
+
+
+def peak_of_step(
+    model: Transformer, optimizer: Any, batch: int, length: int, loss: str, precision: str = "fp32", block: int = 1
+) -> int:
+    """The most bytes alive in the second step, whose optimizer has its state."""
+    ids, targets = some_batch(model.config, batch, length)
+    live = Live(block, known=[*model.parameters(), ids, targets])
+    with live:
+        for _ in range(2):
+            live.most = 0
+            step_loss(model, ids, targets, loss, precision).backward()
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+    return live.most

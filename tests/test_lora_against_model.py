@@ -17,8 +17,9 @@ torch = pytest.importorskip("torch", reason="the model needs torch, which is not
 pytest.importorskip("lm", reason="the model is in lm, which is not installed")
 accounting = pytest.importorskip("accounting", reason="the budget is in accounting, which is not installed")
 
-from live_bytes import Live, kept_by_autograd  # noqa: E402
-from model_shapes import random_config  # noqa: E402
+import model_shapes  # noqa: E402
+from live_bytes import kept_by_autograd  # noqa: E402
+from model_shapes import peak_of_step, random_config, some_batch, step_loss  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 from torch.autograd import Function  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
@@ -28,7 +29,7 @@ import lm.lora  # noqa: E402
 import lm.model  # noqa: E402
 from accounting import Policy, TransformerShape  # noqa: E402
 from lm.config import ModelConfig, TrainConfig  # noqa: E402
-from lm.loss import chunked_cross_entropy, cross_entropy  # noqa: E402
+from lm.loss import cross_entropy  # noqa: E402
 from lm.model import Transformer  # noqa: E402
 from lm.training.budget import trained_shape  # noqa: E402
 
@@ -121,7 +122,7 @@ def test_parameters_flops_and_saved_activations(seed: int, monkeypatch: pytest.M
     model = with_adapters(model, shape)
     assert accounting.parameters(shape).total == sum(parameter.numel() for parameter in model.parameters())
     assert accounting.trained_parameters(shape) == sum(one.numel() for one in model.parameters() if one.requires_grad)
-    ids, targets = (torch.randint(0, config.vocab_size, (batch, length)) for _ in range(2))
+    ids, targets = some_batch(config, batch, length)
     policy = Policy(precision="bf16" if narrow else "fp32", attention_kernel=kernel, norm_kernel="composite")
     for loss in ("plain", "chunked"):
         predicted = accounting.saved_activations(shape, batch, length, policy=replace(policy, loss=loss))
@@ -167,7 +168,7 @@ def test_qlora_under_autocast(seed: int, monkeypatch: pytest.MonkeyPatch) -> Non
     for module in model.modules():
         if isinstance(module, Adapted):
             module.base = FourBits(module.base)
-    ids, targets = (torch.randint(0, config.vocab_size, (batch, length)) for _ in range(2))
+    ids, targets = some_batch(config, batch, length)
 
     def loss() -> Tensor:
         with torch.autocast("cpu", torch.bfloat16):
@@ -199,24 +200,8 @@ def test_adapters_beside_value_embeddings_are_refused_by_name() -> None:
         trained_shape(config, TrainConfig(1, warmup_steps=0, lora_rank=2))
 
 
-PEAKS = {
-    "loss": (ModelConfig(4000, 128, 2, 64, 4, 256), 4, 128),
-    "blocks": (ModelConfig(300, 128, 6, 64, 4, 256), 4, 128),
-    "ungated": (
-        ModelConfig(300, 128, 6, 64, 4, 256, ffn="gelu", norm="layernorm", position="learned", bias=True),
-        4,
-        128,
-    ),
-    "step": (ModelConfig(300, 128, 3, 64, 4, 256), 1, 8),
-    "long": (ModelConfig(300, 256, 3, 64, 4, 96), 2, 256),
-}
-
-
-def step_loss(model: Transformer, ids: Any, targets: Any, loss: str) -> Any:
-    if loss == "plain":
-        return cross_entropy(model(ids), targets, reduction="sum")
-    vocab = model.config.vocab_size
-    return chunked_cross_entropy(model.hidden(ids), model.head_weight, targets, vocab_size=vocab, reduction="sum")
+PEAKS = {name: model_shapes.PEAKS[name] for name in ("loss", "blocks", "ungated", "long")}
+PEAKS["step"] = (ModelConfig(300, 128, 3, 64, 4, 256), 1, 8)
 
 
 @pytest.mark.parametrize("loss", ["plain", "chunked"])
@@ -236,15 +221,8 @@ def test_peak_of_a_step(
     model = with_adapters(Transformer(config), shape)
     model.set_activation_checkpointing(checkpointing)
     optimizer = torch.optim.AdamW((one for one in model.parameters() if one.requires_grad), 1e-3, fused=True)
-    ids, targets = (torch.randint(0, config.vocab_size, (batch, length)) for _ in range(2))
-    live = Live(1, known=[*model.parameters(), ids, targets])
-    with live:
-        for _ in range(2):
-            live.most = 0
-            step_loss(model, ids, targets, loss).backward()
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-    assert int(predicted.total) == pytest.approx(live.most, rel=0.03), predicted.peak.title
+    measured = peak_of_step(model, optimizer, batch, length, loss)
+    assert int(predicted.total) == pytest.approx(measured, rel=0.03), predicted.peak.title
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ and under autocast three.
 
 from __future__ import annotations
 
-import contextlib
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -20,7 +19,7 @@ pytest.importorskip("lm", reason="the model is in lm, which is not installed")
 accounting = pytest.importorskip("accounting", reason="the budget is in accounting, which is not installed")
 
 from live_bytes import Live, kept_by_autograd  # noqa: E402
-from model_shapes import mixture, random_config  # noqa: E402
+from model_shapes import PEAKS, mixture, peak_of_step, random_config, some_batch, step_loss  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 import lm.attention  # noqa: E402  # noqa: E402
@@ -28,7 +27,6 @@ import lm.model  # noqa: E402
 from accounting import Policy  # noqa: E402
 from accounting.memory.optimizer_state import step_temporaries  # noqa: E402
 from lm.config import ModelConfig  # noqa: E402
-from lm.loss import chunked_cross_entropy, cross_entropy  # noqa: E402
 from lm.model import Transformer  # noqa: E402
 from lm.ops.cpu import fused, passes, products  # noqa: E402
 from lm.ops.cpu.build import Unavailable  # noqa: E402
@@ -82,27 +80,9 @@ def recomputed(function: Callable[..., Any]) -> Callable[..., Any]:
     return again
 
 
-def numbers(precision: str) -> Any:
-    """Where the forward pass runs."""
-    return torch.autocast("cpu", torch.bfloat16) if precision == "autocast" else contextlib.nullcontext()
-
-
-def step_loss(model: Transformer, ids: Any, targets: Any, loss: str, precision: str = "fp32") -> Any:
-    with numbers(precision):
-        if loss == "plain":
-            return cross_entropy(model(ids), targets, reduction="sum")
-        hidden, vocab = model.hidden(ids), model.config.vocab_size
-        return chunked_cross_entropy(hidden, model.head_weight, targets, vocab_size=vocab, reduction="sum")
-
-
 def saved(model: Transformer, ids: Any, targets: Any, loss: str, precision: str) -> int:
     """Bytes of the storages that autograd keeps of a forward pass, the parameters' not among them."""
     return kept_by_autograd(lambda: step_loss(model, ids, targets, loss, precision), model.parameters())
-
-
-def data(config: ModelConfig, batch: int, length: int) -> tuple[Any, Any]:
-    ids, targets = (torch.randint(0, config.vocab_size, (batch, length)) for _ in range(2))
-    return ids, targets
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "autocast"])
@@ -123,7 +103,7 @@ def test_saved_activations(seed: int, precision: str, run_as: Callable[..., None
     narrower = 0
     if precision == "bf16" and config.norm == "layernorm":  # a CPU keeps both statistics of each position in bf16
         narrower = 4 * batch * length * config.shape().norms
-    assert predicted.total - narrower == saved(model, *data(config, batch, length), loss, precision)
+    assert predicted.total - narrower == saved(model, *some_batch(config, batch, length), loss, precision)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -137,7 +117,7 @@ def test_saved_activations_of_experts(seed: int, run_as: Callable[..., None]) ->
     assert accounting.parameters(shape).total == sum(parameter.numel() for parameter in model.parameters())
     batch, length = rng.randint(1, 3), rng.randint(2, config.context_length)
     predicted = accounting.saved_activations(shape, batch, length, policy=ON_CPU)
-    assert predicted.total == saved(model, *data(config, batch, length), "plain", "fp32")
+    assert predicted.total == saved(model, *some_batch(config, batch, length), "plain", "fp32")
 
 
 @pytest.mark.parametrize("checkpointing", ["none", "selective", "full"])
@@ -150,7 +130,7 @@ def test_what_checkpointing_leaves_alive(seed: int, checkpointing: str, run_as: 
     loss = rng.choice(["plain", "chunked"])
     run_as(attention=attention, checkpointing=checkpointing)
     model, batch, length = fused.fuse(Transformer(config)), rng.randint(1, 3), rng.randint(2, config.context_length)
-    ids, targets = data(config, batch, length)
+    ids, targets = some_batch(config, batch, length)
     live = Live(known=[*model.parameters(), ids, targets])
     weights = live.now - 16 * batch * length
     with live:
@@ -163,37 +143,12 @@ def test_what_checkpointing_leaves_alive(seed: int, checkpointing: str, run_as: 
     assert live.now - weights == predicted.total + beside
 
 
-# wide vocabulary, deep, tiny batch, long sequence: each has its peak in another phase
-PEAKS = {
-    "loss": (ModelConfig(4000, 128, 2, 64, 4, 256), 4, 128),
-    "blocks": (ModelConfig(300, 128, 6, 64, 4, 256), 4, 128),
-    "ungated": (
-        ModelConfig(300, 128, 6, 64, 4, 256, ffn="gelu", norm="layernorm", position="learned", bias=True),
-        4,
-        128,
-    ),
-    "embedding": (ModelConfig(4000, 128, 2, 64, 4, 256), 1, 8),
-    "tied": (ModelConfig(4000, 128, 2, 64, 4, 256, tied_embeddings=True), 1, 8),
-    "long": (ModelConfig(300, 256, 3, 64, 4, 96), 2, 256),
-    "grouped": (ModelConfig(300, 256, 3, 64, 4, 96, num_kv_heads=2, qk_norm=True), 2, 256),
-}
-
-
 def peak(config: ModelConfig, batch: int, length: int, loss: str, precision: str = "fp32", block: int = 1) -> int:
     """The most bytes alive in the second step, whose optimizer has its state."""
     model = fused.fuse(Transformer(config))
     if precision == "bf16":
         model = model.bfloat16()
-    optimizer = adamw(model, 1e-3)
-    ids, targets = data(config, batch, length)
-    live = Live(block, known=[*model.parameters(), ids, targets])
-    with live:
-        for _ in range(2):
-            live.most = 0
-            step_loss(model, ids, targets, loss, precision).backward()
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-    return live.most
+    return peak_of_step(model, adamw(model, 1e-3), batch, length, loss, precision, block)
 
 
 @pytest.fixture(autouse=True)
