@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 
 import pytest
 import torch
@@ -51,6 +52,7 @@ def test_a_gguf_that_is_damaged_or_unknown_is_one_sentence(tmp_path):
         (whole[:100], "damaged"),
         (whole[: len(whole) // 2], "damaged"),
         (b"GGML" + whole, "not a GGUF file"),
+        (re.sub(rb"(?<=(?:_length|n_count)\x04\0\0\0)\x08", b"\x0c", whole), r"is \(32, 32\), and the configuration"),
     ]:
         path.write_bytes(content)
         with pytest.raises(ValueError, match=says):

@@ -31,6 +31,8 @@ class Part:
 
 def to_halves(rows: Tensor, head_dim: int) -> Tensor:
     """Rows of queries or keys (heads · head_dim, …) that are rotated in pairs (2i, 2i + 1), in the order of halves."""
+    if len(rows) % head_dim:
+        return rows  # a damaged file's, refused by its shape
     return rows.unflatten(0, (-1, head_dim // 2, 2)).transpose(1, 2).flatten(0, 2)  # type: ignore[no-untyped-call, no-any-return]
 
 
