@@ -77,6 +77,7 @@ def test_flops(seed: int, whole_scores: Callable[[bool], None]) -> None:
         logits.sum().backward()
     assert forward == accounting.forward_flops(shape, length, batch).total
     assert counter.get_total_flops() == 2 * forward
+    assert accounting.matmul_flops(shape, length, batch).total == forward
     assert 3 * forward == accounting.training_flops(shape, length, batch).total
 
 
