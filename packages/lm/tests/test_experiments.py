@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import multiprocessing
 import os
 import re
 import signal
@@ -21,6 +22,7 @@ from lm.config import ModelConfig, TrainConfig, to_table
 from lm.experiments.grid import Outcome, Trial, mean_and_error, rows, run, write
 from lm.files import lock
 from lm.training import checkpoint
+from lm.training.train import OutOfMemory, Stopped
 from lm.training.trainer import Trainer
 
 MODEL = ModelConfig(vocab_size=24, context_length=8, num_layers=1, d_model=16, num_heads=2, d_ff=32)
@@ -147,6 +149,29 @@ def test_sigterm_stops_runs_side_by_side(work):
     for folder in runs:
         with lock(folder):  # nobody is at work in it any more
             assert checkpoint.steps(folder / "checkpoints")
+
+
+@pytest.mark.soak  # two processes that import torch
+def test_a_run_that_fails_ends_the_one_beside_it_saved(work):
+    """Which a supervisor's own signal to every process does not end before it has saved."""
+    long = Trial("long", 0, MODEL, dataclasses.replace(TRAIN, steps=1_000_000, log_every=1))
+    wide = Trial("wide", 0, dataclasses.replace(MODEL, d_model=2_000_000), TRAIN)
+    metrics = work / "runs" / long.name / "metrics.jsonl"
+
+    def tell(outcomes):
+        """Fail once the long run is at work."""
+        while not metrics.exists():
+            time.sleep(0.01)
+        for process in multiprocessing.active_children() * 50:
+            if process.is_alive():
+                os.kill(process.pid, signal.SIGTERM)
+                time.sleep(0.001)
+
+    short = Trial("short", 0, MODEL, dataclasses.replace(TRAIN, steps=2))
+    with pytest.raises((OutOfMemory, Stopped)):
+        run([long, short, wide], str(work), work / "runs", jobs=2, progress=False, tell=tell)
+    assert not multiprocessing.active_children()
+    assert checkpoint.steps(metrics.parent / "checkpoints")
 
 
 @pytest.mark.soak  # two processes that import torch

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import multiprocessing
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -71,25 +71,56 @@ def run(
             outcomes[trial.name] = perform(trial, data, out / trial.name, progress)
             tell(outcomes)
         return outcomes
-    waiting, running = [*trials][::-1], dict[Future[Outcome], Trial]()
     spawn, threads = multiprocessing.get_context("spawn"), max(1, torch.get_num_threads() // jobs)
-    with ProcessPoolExecutor(jobs, spawn, torch.set_num_threads, (threads,)) as pool:
+    waiting, running, idle = [*trials][::-1], dict[Connection, Trial](), list[Connection]()
+    processes = list[multiprocessing.context.SpawnProcess]()
+    try:
+        for _ in waiting[:jobs]:
+            # A pipe to each: a pool's processes share a lock, and one that ends with it leaves the others waiting.
+            pipe, end = spawn.Pipe()
+            processes.append(spawn.Process(target=work, args=(end, threads)))
+            processes[-1].start()
+            end.close()  # so that reading fails when the process ends
+            idle.append(pipe)
+        while waiting or running:
+            # No more are sent than run, so that none begins after one has failed.
+            while waiting and idle:
+                running[pipe := idle.pop()] = trial = waiting.pop()
+                pipe.send((trial, data, out / trial.name))
+            for pipe in cast(list[Connection], wait([*running])):
+                result = pipe.recv()
+                if isinstance(result, Exception):
+                    raise result
+                outcomes[running.pop(pipe).name] = result
+                idle.append(pipe)
+                tell(outcomes)
+    except (EOFError, ConnectionError):
+        raise Stopped("a run was stopped: the same command goes on with it") from None
+    finally:
+        for pipe in (*idle, *running):
+            pipe.close()  # an idle process ends
         try:
-            while waiting or running:
-                # No more are submitted than run, so that none begins after one has failed.
-                while waiting and len(running) < jobs:
-                    trial = waiting.pop()
-                    running[pool.submit(perform, trial, data, out / trial.name)] = trial
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    outcomes[running.pop(future).name] = future.result()
-                    tell(outcomes)
-        except BaseException as error:
-            for process in multiprocessing.active_children():
+            for process in processes:
                 process.terminate()  # SIGTERM: a run is saved, and its process ends
-            if isinstance(error, BrokenProcessPool):
-                raise Stopped("a run was stopped: the same command goes on with it") from None
+            for process in processes:
+                process.join()
+        except KeyboardInterrupt:  # the second Ctrl-C
+            for process in processes:
+                process.kill()
             raise
     return outcomes
+
+
+def work(pipe: Connection, threads: int) -> None:
+    """Perform the trials that come through a pipe, and send the outcome or the error of each, until it is closed."""
+    torch.set_num_threads(threads)
+    with contextlib.suppress(EOFError, ConnectionError, KeyboardInterrupt):
+        while True:
+            arguments = pipe.recv()
+            try:
+                pipe.send(perform(*arguments))
+            except Exception as error:
+                pipe.send(error)
 
 
 def perform(trial: Trial, data: Any, folder: Path, progress: bool = False) -> Outcome:

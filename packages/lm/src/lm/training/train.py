@@ -7,6 +7,7 @@ import dataclasses
 import errno
 import json
 import math
+import multiprocessing
 import shutil
 import signal
 import sys
@@ -478,7 +479,8 @@ def stop_signals() -> Iterator[threading.Event]:
 
     def request(number: int, frame: FrameType | None) -> None:
         event.set()
-        if not launched():  # torchrun passes on what the terminal sent already, and kills after 30 seconds by itself
+        # What started several processes passes on what they were sent already, and kills those that do not end.
+        if not launched() and multiprocessing.parent_process() is None:
             signal.signal(number, before[signal.Signals(number)] or signal.SIG_DFL)
 
     for number in before:
