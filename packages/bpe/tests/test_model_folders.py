@@ -73,7 +73,7 @@ def pair_of(place: Path, name: str, config: dict[str, Any], added: dict[str, int
 def test_ids_and_templates_are_those_of_the_class_that_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, config: dict[str, Any]
 ) -> None:
-    transformers = pytest.importorskip("transformers")
+    transformers = pytest.importorskip("transformers", "5.23")  # older ones make other tokenizers of two classes
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     place = pair_of(tmp_path / "model", name, config, {"        ": 0, "<|tool|>": 1})
     tokenizer, peer = bpe.load(place), transformers.AutoTokenizer.from_pretrained(place)

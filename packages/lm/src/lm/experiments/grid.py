@@ -72,42 +72,35 @@ def run(
             tell(outcomes)
         return outcomes
     spawn, threads = multiprocessing.get_context("spawn"), max(1, torch.get_num_threads() // jobs)
-    waiting, running, idle = [*trials][::-1], dict[Connection, Trial](), list[Connection]()
-    processes = list[multiprocessing.context.SpawnProcess]()
+    waiting, running = [*trials][::-1], dict[Connection, Trial]()
+    workers = dict[Connection, multiprocessing.context.SpawnProcess]()
     try:
         for _ in waiting[:jobs]:
             # A pipe to each: a pool's processes share a lock, and one that ends with it leaves the others waiting.
             pipe, end = spawn.Pipe()
-            processes.append(spawn.Process(target=work, args=(end, threads)))
-            processes[-1].start()
+            process = spawn.Process(target=work, args=(end, threads))
+            process.start()
+            workers[pipe] = process
             end.close()  # so that reading fails when the process ends
-            idle.append(pipe)
         while waiting or running:
             # No more are sent than run, so that none begins after one has failed.
-            while waiting and idle:
-                running[pipe := idle.pop()] = trial = waiting.pop()
+            for pipe in [pipe for pipe in workers if pipe not in running][: len(waiting)]:
+                running[pipe] = trial = waiting.pop()
                 pipe.send((trial, data, out / trial.name))
             for pipe in cast(list[Connection], wait([*running])):
                 result = pipe.recv()
                 if isinstance(result, Exception):
                     raise result
                 outcomes[running.pop(pipe).name] = result
-                idle.append(pipe)
                 tell(outcomes)
     except (EOFError, ConnectionError):
         raise Stopped("a run was stopped: the same command goes on with it") from None
     finally:
-        for pipe in (*idle, *running):
+        for pipe, process in workers.items():
             pipe.close()  # an idle process ends
-        try:
-            for process in processes:
-                process.terminate()  # SIGTERM: a run is saved, and its process ends
-            for process in processes:
-                process.join()
-        except KeyboardInterrupt:  # the second Ctrl-C
-            for process in processes:
-                process.kill()
-            raise
+            process.terminate()  # SIGTERM: a run is saved, and its process ends
+        for process in workers.values():
+            process.join()
     return outcomes
 
 

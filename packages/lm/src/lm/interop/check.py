@@ -64,8 +64,6 @@ def check_export(
     compare_weights(back, model, ROUNDING[dtype])
     difference = compare_logits("lm", logits_of(back, ids), logits_of(model, ids), EXACT if is_fp32 else None)
     greedy = generate(back, ids, max_new_tokens=count, temperature=0)
-    if is_fp32 and greedy != generate(model, ids, max_new_tokens=count, temperature=0):
-        raise ValueError(f"{target}: the greedy text of what lm reads is another than that of {source}")
     yield f"lm reads it: logits differ by {difference:.1e} of the largest from the source's in its own dtype"
     for name, logits, encode, bound in other_readers(Path(target)):
         exact = name == "transformers" or is_fp32

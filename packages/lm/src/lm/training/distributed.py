@@ -160,7 +160,6 @@ def wait_until_visible(run: Run, folder: Path, processes: DistributedContext) ->
 
 def broken(error: BaseException) -> bool:
     """True if an error is of a connection to another process rather than this one's own."""
-    if isinstance(error, dist.DistBackendError | dist.DistNetworkError):
-        return True
     signs = ("gloo", "nccl", "connection closed by peer", "connection reset", "pair closure")  # the last is Gloo's too
-    return any(sign in str(error).lower() for sign in signs)
+    is_network = isinstance(error, dist.DistBackendError | dist.DistNetworkError)
+    return is_network or any(sign in str(error).lower() for sign in signs)

@@ -50,15 +50,10 @@ class Unavailable(Exception):
     """There is no compiled code; the message follows "because"."""
 
 
-def forget_threads() -> None:
-    """Compute with one thread in a process that was forked from here. OpenMP's threads do not survive a fork, and the
-    child's first parallel region waits for them for ever, in torch's operators as in ours (torch says so in its notes
-    on multiprocessing)."""
-    torch.set_num_threads(1)
-
-
+# OpenMP's threads do not survive a fork, and the child's first parallel region waits for them for ever, in torch's
+# operators as in ours (torch says so in its notes on multiprocessing): a child computes with one thread.
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=forget_threads)
+    os.register_at_fork(after_in_child=functools.partial(torch.set_num_threads, 1))
 
 
 @functools.cache
