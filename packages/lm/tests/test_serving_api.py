@@ -8,7 +8,8 @@ import re
 
 import pytest
 import torch
-from test_serving import MARKS, pytestmark, served  # noqa: F401
+from served import MARKS, served
+from test_serving import pytestmark  # noqa: F401
 
 import lm
 from lm.chat_template import ChatTemplate, Message
