@@ -33,7 +33,7 @@ def check_export(
     tokenizer: str | Path | None = None,
     step: int | Literal["best", "average"] | None = None,
 ) -> Iterator[str]:
-    """Compare an export with its source: weights, ids of a text, chat template, stop tokens, logits and greedy text.
+    """Compare an export with its source: weights, ids, chat template, stop tokens, logits; other readers' greedy text.
 
     Args:
         source: The run or the model that was exported.
