@@ -87,6 +87,21 @@ def join_and_leave(rank, ports):
         del module
 
 
+def join_slowly(rank, folder):
+    """Rank 1 is the last to connect; the others are in the group only then."""
+    if rank == 1:
+        real = dist.init_process_group
+
+        def init_process_group(*arguments, **settings):
+            real(*arguments, **settings)
+            time.sleep(1)
+            (folder / "connected").touch()
+
+        dist.init_process_group = init_process_group
+    with distributed.join(torch.device("cpu"), timeout=60):
+        assert (folder / "connected").exists()
+
+
 def train(rank, data, folder, config, stop=None, *model):
     run(data, folder, config, *model, on_step=stop_at(stop) if stop and rank == 0 else None)
 

@@ -19,6 +19,7 @@ from processes import (
     fail_to_evaluate,
     free_port,
     join_and_leave,
+    join_slowly,
     keeps_parts,
     lose_one,
     processes,
@@ -111,6 +112,10 @@ def test_what_was_learned_outlives_an_evaluation_that_fails_in_one_process(with_
     assert "process 1 on" in words
     assert "failed: ValueError: the evaluation fails" in words
     assert checkpoint.load(tmp_path / "checkpoints").step == 3
+
+
+def test_no_process_can_leave_while_another_connects(tmp_path):
+    assert processes(2, join_slowly, tmp_path) == [("done", ""), ("done", "")]
 
 
 def test_what_rank_0_refuses_ends_all(with_ends, alone, tmp_path):
@@ -212,6 +217,14 @@ def test_an_error_of_a_connection_is_one_sentence(words, reason, monkeypatch):
         raise RuntimeError(words)
     with pytest.raises(RuntimeError, match="shapes"), join(torch.device("cpu"), 9):
         raise RuntimeError("shapes do not match")
+
+    def init_process_group(*_, **__):
+        raise RuntimeError(words)
+
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: False)
+    monkeypatch.setattr(torch.distributed, "init_process_group", init_process_group)
+    with pytest.raises(Lost, match="this process stops because another"), join(torch.device("cpu"), 9):
+        pass
 
 
 def test_a_group_that_a_module_still_holds_is_left():

@@ -108,18 +108,18 @@ def join(device: torch.device, timeout: float) -> Iterator[DistributedContext]:
     """The processes that torchrun started. Lost: one of them ended, or did not answer within timeout seconds."""
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    own = not dist.is_initialized()
-    if own:
-        # Without its device NCCL guesses which it is, and says so at each barrier.
-        kind, index = ("nccl", device) if device.type == "cuda" else ("gloo", None)
-        dist.init_process_group(kind, device_id=index, timeout=timedelta(seconds=timeout))
-        own_groups.append(dist.group.WORLD)
-    context = DistributedContext(dist.get_rank(), dist.get_world_size(), device)
+    own, context = not dist.is_initialized(), None
     try:
+        if own:
+            # Without its device NCCL guesses which it is, and says so at each barrier.
+            kind, index = ("nccl", device) if device.type == "cuda" else ("gloo", None)
+            dist.init_process_group(kind, device_id=index, timeout=timedelta(seconds=timeout))
+            own_groups.append(dist.group.WORLD)
+            dist.barrier()  # none leaves, whatever it refuses, while another still connects to it
+        context = DistributedContext(dist.get_rank(), dist.get_world_size(), device)
         yield context
         if own:
-            # None leaves while another still talks to it: the one that closes the connection first may leave the other
-            # waiting.
+            # The one that closes the connection first may leave another waiting that still talks to it.
             with contextlib.suppress(RuntimeError):
                 dist.barrier()
     except RuntimeError as error:
@@ -128,10 +128,11 @@ def join(device: torch.device, timeout: float) -> Iterator[DistributedContext]:
         why = str(error).strip().splitlines()[0]
         silent = "timed out" in str(error).lower() or "timeout" in str(error).lower()
         other = f"did not answer within {timeout:g} s (train.collective_timeout)" if silent else "ended"
-        here = f"process {context.rank} of {context.size} stops because another {other}: look at what that one said"
+        one = "this process" if context is None else f"process {context.rank} of {context.size}"
+        here = f"{one} stops because another {other}: look at what that one said"
         raise Lost(f"{here}; the same command continues from the last checkpoint ({why[:160]})") from error
     finally:
-        if own:
+        if own and dist.is_initialized():
             with contextlib.suppress(RuntimeError):
                 dist.destroy_process_group()
 
