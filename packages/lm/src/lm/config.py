@@ -200,7 +200,7 @@ class ModelConfig:
         shared = settable(ModelConfig).keys() & settable(TransformerShape).keys()
         values = {name: getattr(self, name) for name in shared}
         values["ffn"] = self.ffn.removesuffix("_exact")  # which costs as much
-        values["value_embeddings"] = sum(map(self.has_value_embedding, range(self.num_layers)))
+        values["value_embeddings"] = (self.num_layers + 1) // 2 if self.value_embeddings else 0  # in every other block
         return TransformerShape(**values)
 
 
