@@ -139,25 +139,18 @@ def fit_surface(runs: Sequence[TrainedModel], start: Surface | None = None) -> S
         torch.tensor([math.log(value) for value in values], dtype=torch.float64)
         for values in zip(*((run.parameters, run.tokens, run.loss) for run in runs), strict=True)
     )
-    if start is None:
-        lowest = math.log(min(run.loss for run in runs))
-        grid = itertools.product((lowest - 1.5, lowest - 0.3), (2.0, 6.0), (2.0, 6.0), (0.3, 0.6), (0.3, 0.6))
-        starts = list(grid)
-    else:
-        starts = [(math.log(start.floor), math.log(start.a), math.log(start.b), start.alpha, start.beta)]
-    best, lowest_error = None, math.inf
-    for values in starts:
-        x = torch.tensor(values, dtype=torch.float64, requires_grad=True)
-        optimizer = torch.optim.LBFGS(
-            [x], max_iter=300 if start is None else 60, line_search_fn="strong_wolfe", tolerance_change=1e-12
-        )
 
-        def error(x: torch.Tensor = x) -> torch.Tensor:
+    def descend(values: Sequence[float], iterations: int) -> tuple[float, list[float]]:
+        """The error that L-BFGS reaches from these values, and where; infinite where an exponent is not positive."""
+        x = torch.tensor(values, dtype=torch.float64, requires_grad=True)
+        optimizer = torch.optim.LBFGS([x], max_iter=iterations, line_search_fn="strong_wolfe", tolerance_change=1e-12)
+
+        def error() -> torch.Tensor:
             e, a, b, alpha, beta = x.unbind()
             fitted = torch.stack((a - alpha * n, b - beta * d, e.expand_as(n))).logsumexp(0)
             return torch.nn.functional.huber_loss(fitted, losses, reduction="sum", delta=HUBER) / HUBER
 
-        def closure(optimizer: torch.optim.Optimizer = optimizer) -> float:
+        def closure() -> float:
             optimizer.zero_grad()
             loss = error()
             loss.backward()  # type: ignore[no-untyped-call]
@@ -165,9 +158,18 @@ def fit_surface(runs: Sequence[TrainedModel], start: Surface | None = None) -> S
 
         optimizer.step(closure)  # type: ignore[no-untyped-call]
         reached = float(error().detach())
-        if math.isfinite(reached) and reached < lowest_error and bool((x[3:] > 0).all()):
-            best, lowest_error = x.detach().tolist(), reached
-    if best is None:
+        is_law = math.isfinite(reached) and bool((x[3:] > 0).all())
+        return reached if is_law else math.inf, x.detach().tolist()
+
+    if start is None:
+        lowest = math.log(min(run.loss for run in runs))
+        grid = itertools.product((lowest - 1.5, lowest - 0.3), (2.0, 6.0), (2.0, 6.0), (0.3, 0.6), (0.3, 0.6))
+        nearest = sorted(descend(values, 40) for values in grid)[:4]  # the rest end no lower
+        fits = [descend(values, 300) for _, values in nearest]
+    else:
+        fits = [descend((math.log(start.floor), math.log(start.a), math.log(start.b), start.alpha, start.beta), 60)]
+    lowest_error, best = min(fits)
+    if lowest_error == math.inf:
         raise ValueError("no surface fits the runs: train more sizes or budgets")
     return Surface(*(math.exp(value) for value in best[:3]), *best[3:])
 
