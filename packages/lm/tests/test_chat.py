@@ -81,6 +81,12 @@ def test_the_oldest_turns_go_when_the_context_is_full_and_the_system_stays(talk)
     assert all(len(prompt) <= 128 - 12 for prompt in prompts)
 
 
+def test_an_answer_may_be_as_long_as_the_context_for_half_of_which_room_is_kept(talk):
+    _, prompts = talk("hello", "more", "x" * 30, arguments=["--max-new-tokens", "1000"])
+    assert len(prompts) == 3
+    assert all(len(prompt) <= 64 for prompt in prompts)
+
+
 def test_a_message_too_long_is_said_and_the_next_is_answered(talk):
     out, prompts = talk("x" * 200, "hi", "/what")
     assert "(the last message alone makes" in out
