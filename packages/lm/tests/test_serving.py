@@ -219,6 +219,7 @@ def test_what_is_wrong_is_named_in_openais_shape(server, body, param, status, me
         error = answer.json()["error"]
         assert error.keys() == {"message", "type", "param", "code"}
         assert error["param"] == param
+        assert (error["code"] == "unknown_parameter") == ("is unknown here" in error["message"])
         assert re.match(message, error["message"]), error["message"]
 
 
