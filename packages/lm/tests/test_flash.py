@@ -224,6 +224,12 @@ def test_soft_caps_and_sinks_are_off_by_at_most_twice_what_whole_scores_are(dtyp
 def test_gradients_are_those_of_finite_differences(masks):
     q, k, v = (randoms(1, heads, length, 3, seed=heads).requires_grad_() for heads, length in ((2, 4), (1, 5), (1, 5)))
     assert torch.autograd.gradcheck(functools.partial(flash_attention, **masks), (q, k, v), atol=1e-4, fast_mode=True)
+    ours, exact = (
+        run(lambda *x: function(*x, **masks), q, k, v, torch.ones_like(q), torch.float64)  # noqa: B023
+        for function in (flash_attention, lambda *x, **more: definition(*x, **more)[0])
+    )
+    for actual, expected in zip(ours, exact, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-12, atol=1e-12)
 
 
 def test_rows_with_nothing_to_see_are_zeros_and_have_no_gradient():
