@@ -164,7 +164,7 @@ def fit_surface(runs: Sequence[TrainedModel], start: Surface | None = None) -> S
     if start is None:
         lowest = math.log(min(run.loss for run in runs))
         grid = itertools.product((lowest - 1.5, lowest - 0.3), (2.0, 6.0), (2.0, 6.0), (0.3, 0.6), (0.3, 0.6))
-        nearest = sorted(descend(values, 40) for values in grid)[:4]  # the rest end no lower
+        nearest = sorted(descend(values, 40) for values in grid)[:4]  # only they go on to the end
         fits = [descend(values, 300) for _, values in nearest]
     else:
         fits = [descend((math.log(start.floor), math.log(start.a), math.log(start.b), start.alpha, start.beta), 60)]

@@ -223,7 +223,7 @@ def test_an_error_of_a_connection_is_one_sentence(words, reason, monkeypatch):
 
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: False)
     monkeypatch.setattr(torch.distributed, "init_process_group", init_process_group)
-    with pytest.raises(Lost, match="this process stops because another"), join(torch.device("cpu"), 9):
+    with pytest.raises(Lost, match="this process cannot join the others of the run: "), join(torch.device("cpu"), 9):
         pass
 
 

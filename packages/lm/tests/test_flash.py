@@ -221,7 +221,7 @@ def test_soft_caps_and_sinks_are_off_by_at_most_twice_what_whole_scores_are(dtyp
         {"sliding_window": 2, "document_ids": torch.tensor([[0, 0, 1, 1, 1]]), "sinks": torch.tensor([0.3, -1.0])},
     ],
 )
-def test_gradients_are_those_of_finite_differences(masks):
+def test_gradients_in_float64_are_those_of_autograd_and_of_finite_differences(masks):
     q, k, v = (randoms(1, heads, length, 3, seed=heads).requires_grad_() for heads, length in ((2, 4), (1, 5), (1, 5)))
     assert torch.autograd.gradcheck(functools.partial(flash_attention, **masks), (q, k, v), atol=1e-4, fast_mode=True)
     ours, exact = (

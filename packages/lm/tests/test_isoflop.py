@@ -236,5 +236,5 @@ def test_a_larger_run_on_a_real_text_is_predicted(tmp_path, monkeypatch):
     prediction, size = grid_search.prediction(outcomes), grid_search.costs(predicted.model.d_model)[0]
     assert largest.loss == pytest.approx(prediction.losses["parabola"].value, rel=0.03)
     tokens = largest.steps * config.batch_size * model.context_length
-    # Fifteen runs say little about five constants: of the preset's recipe this was 5.7% too high.
+    # Fifteen runs say little about five constants: with the preset of 29 November 2026 it was 5.7% too high.
     assert largest.loss == pytest.approx(prediction.surface.loss(size, tokens), rel=0.08)

@@ -116,8 +116,7 @@ def join(device: torch.device, timeout: float) -> Iterator[DistributedContext]:
             dist.init_process_group(kind, device_id=index, timeout=timedelta(seconds=timeout))
             own_groups.append(dist.group.WORLD)
             dist.barrier()  # none leaves, whatever it refuses, while another still connects to it
-        context = DistributedContext(dist.get_rank(), dist.get_world_size(), device)
-        yield context
+        yield (context := DistributedContext(dist.get_rank(), dist.get_world_size(), device))
         if own:
             # The one that closes the connection first may leave another waiting that still talks to it.
             with contextlib.suppress(RuntimeError):
@@ -128,8 +127,9 @@ def join(device: torch.device, timeout: float) -> Iterator[DistributedContext]:
         why = str(error).strip().splitlines()[0]
         silent = "timed out" in str(error).lower() or "timeout" in str(error).lower()
         other = f"did not answer within {timeout:g} s (train.collective_timeout)" if silent else "ended"
-        one = "this process" if context is None else f"process {context.rank} of {context.size}"
-        here = f"{one} stops because another {other}: look at what that one said"
+        if context is None:
+            raise Lost(f"this process cannot join the others of the run: {why[:160]}") from error
+        here = f"process {context.rank} of {context.size} stops because another {other}: look at what that one said"
         raise Lost(f"{here}; the same command continues from the last checkpoint ({why[:160]})") from error
     finally:
         if own and dist.is_initialized():
