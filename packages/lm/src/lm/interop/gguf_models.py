@@ -75,15 +75,15 @@ class Fields:
             if file.read(4) != b"GGUF":
                 raise ValueError(f"{path} is not a GGUF file")
         try:
-            self.reader = gguf.GGUFReader(path, "c")  # torch wants memory that may be written
+            reader = gguf.GGUFReader(path, "c")  # torch wants memory that may be written
+            self.settings = {name: field.contents() for name, field in reader.fields.items()}
         except (ValueError, KeyError, IndexError, TypeError, OverflowError, MemoryError) as error:
             raise ValueError(f"{path} is damaged or cut short: export or download it again ({error})") from None
         self.path, self.gguf = path, gguf
-        self.tensors = {tensor.name: tensor for tensor in self.reader.tensors}
+        self.tensors = {tensor.name: tensor for tensor in reader.tensors}
 
     def get(self, name: str, default: Any = None) -> Any:
-        field = self.reader.fields.get(name)
-        return default if field is None else field.contents()
+        return self.settings.get(name, default)
 
     def need(self, name: str) -> Any:
         value = self.get(name)
