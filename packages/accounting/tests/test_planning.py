@@ -67,6 +67,12 @@ def test_largest_of_its_kind(shape: TransformerShape, memory: int, vary: str, po
     assert training_memory(beyond, 2, policy=policy).total > memory
 
 
+def test_a_model_of_half_the_width_has_latents_of_half_the_width() -> None:
+    half = widened(SHAPES["deepseek-v3"], 64)
+    assert half.d_model == 3584
+    assert {(one.attention.q_rank, one.attention.kv_rank) for one in half.layers} == {(768, 256)}
+
+
 @given(laid_out(), st.integers(1, 1 << 26), POLICIES)
 @settings(max_examples=25)
 def test_what_fits_every_device_of_a_layout(

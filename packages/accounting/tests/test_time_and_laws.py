@@ -23,7 +23,7 @@ from accounting import (
     weights_read,
 )
 from accounting.commands.parser import main
-from accounting.planning.inference import REACHED, Engine, device_inference_memory, engine_for, free_cache
+from accounting.planning.inference import REACHED, Engine, device_inference_memory, engine_for, free_cache, reached
 from accounting.planning.scaling import loss
 
 
@@ -107,8 +107,8 @@ def test_generation_is_the_sum_of_its_steps() -> None:
         assert float(found.decode_seconds) == pytest.approx(sum(steps), rel=1e-12)
         assert found.prefill == accounting.prefill_time(shape, device, prompt, batch)
         assert found.tokens_per_second == pytest.approx(batch * (output - 1) / sum(steps))
-        money = found.cost_per_million_output_tokens(2.0)
-        assert money == pytest.approx(2.0 * sum(steps) / 3600 / (batch * output) * 1e6)
+        money = found.cost_per_million_output_tokens(0.5)
+        assert money == pytest.approx(0.5 * sum(steps) / 3600 / (batch * output) * 1e6)
     with pytest.raises(ValueError, match="output must be at least 2"):
         accounting.generation_time(SHAPES["gpt2"], device, 10, 1)
     with pytest.raises(ValueError, match="price"):
@@ -243,6 +243,7 @@ def test_an_engine_leaves_as_much_for_the_cache_as_its_logs_say(generation: Any)
 def test_bounds_are_never_beaten_and_their_reached_parts_are_those_of_the_table(generation: Any) -> None:
     assert all(0 < part <= 1 for _, _, part in generation.parts())
     assert generation.reached() == REACHED
+    assert reached(2, 1) == REACHED["batched"]
 
 
 def test_an_engine_decides_what_fits(capsys: pytest.CaptureFixture[str]) -> None:

@@ -151,6 +151,8 @@ def test_a_checkpoint_of_another_run_is_refused_by_name(text: Path, tmp_path: Pa
     bpe.train([text, other], SIZE, checkpoint=tmp_path / "both")
     with pytest.raises(ValueError, match=r"another run: .*other\.txt was in its corpus"):
         bpe.train(text, SIZE, checkpoint=tmp_path / "both")
+    with pytest.raises(ValueError, match="one corpus is a list of files, and the other an iterable of texts"):
+        bpe.train(iter(["text"]), SIZE, checkpoint=tmp_path / "both")
     os.utime(text, (1, 1))
     with pytest.raises(ValueError, match=r"corpus\.txt has changed since; name another folder, or delete it"):
         bpe.train(text, SIZE, checkpoint=folder)

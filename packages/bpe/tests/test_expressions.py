@@ -140,6 +140,7 @@ def test_many_random_expressions(language: str) -> None:
 def test_flags_hold_to_the_end_of_their_branch_or_group() -> None:
     assert patterns.split(b"abCB", patterns.resolve("a(?i)b|c", "oniguruma")) == [b"ab", b"CB"]
     assert patterns.split(b"abaC", patterns.resolve("a(?i)b|c", "fancy-regex")) == [b"ab", b"a", b"C"]
+    assert patterns.split(b"ab", patterns.resolve(r"(?u)\w", "fancy-regex")) == [b"a", b"b"]
 
 
 def test_an_encoding_reads_its_expression_as_tiktoken_does() -> None:

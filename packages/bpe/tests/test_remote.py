@@ -115,6 +115,8 @@ def test_a_corpus_by_url_is_the_corpus(folder: str) -> None:
     packed = put(f"{folder}/text.txt.gz", gzip.compress(TEXT.encode()))
     expected = bpe.count([TEXT])
     assert bpe.count(plain) == expected
+    with remote.opened(plain) as file:
+        assert file.read() == TEXT.encode()
     assert bpe.count(packed) == expected
     assert bpe.count(put(f"{folder}/text.jsonl", lines)) == expected
     assert bpe.train(plain, 300).merges == bpe.train([TEXT], 300).merges
