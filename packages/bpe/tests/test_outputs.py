@@ -1,12 +1,14 @@
-"""encode_file() in the formats of other trainers, read back by their readers or by their specifications."""
+"""encode_file(): files of ids, whole or not at all, in every format, read back by its reader or its specification."""
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
-import random
 import struct
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +19,23 @@ from hypothesis import strategies as st
 from strategies import corpus
 
 import bpe
-from bpe.outputs import arrow_files, encode_source, shards, writers
+from bpe.outputs import arrow_files, encode_source, shards, writer, writers
 from bpe.tokenizer import Tokenizer
 
 TOKENIZER = bpe.train([corpus(5)], 300)
 END = "<|endoftext|>"
 TEXTS = [corpus(1, words=300), "low", "", "é" * 50, corpus(2, words=40) + END + "lower" + END, "a last one"]
 DOCUMENTS = [[*TOKENIZER.encode(text), 256] for whole in TEXTS for text in whole.split(END) if text]
-LOCAL = ("npy", "bin", "megatron", "datatrove", "llmc", "parquet", "arrow")
+LOCAL = ["npy", "bin", "megatron", "datatrove", "llmc", *(["parquet", "arrow"] if find_spec("pyarrow") else [])]
 
 
 def read(path: Path, format: str) -> tuple[list[int], list[int] | None]:
     """(ids, where documents end) by the specification of each format."""
     dtype = "<u2" if json.loads(path.with_suffix(".json").read_text())["dtype"] == "uint16" else "<u4"
     if format == "npy":
-        return np.load(path).tolist(), None
+        ids = np.load(path)
+        assert ids.dtype == dtype
+        return ids.tolist(), None
     if format in ("bin", "datatrove"):
         ends = np.fromfile(f"{path}.index", dtype="<u8")
         return np.fromfile(path, dtype=dtype).tolist(), ends.tolist()
@@ -83,29 +87,36 @@ def shards_in(folder: Path, format: str) -> list[Path]:
 
 @pytest.mark.parametrize("format", LOCAL)
 @pytest.mark.parametrize("dtype", ["uint16", "uint32"])
-def test_every_format_holds_the_ids_and_the_documents(tmp_path: Path, format: Any, dtype: Any) -> None:
-    if format in ("parquet", "arrow"):
-        pytest.importorskip("pyarrow")
-        dtype = "uint32"
+def test_every_format_holds_the_ids_and_the_documents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: Any, dtype: Any
+) -> None:
+    dtype = "uint32" if format in ("parquet", "arrow") else dtype
+    monkeypatch.setattr(encode_source, "CHUNK", 500)
     out = name_of(tmp_path, format)
-    count = TOKENIZER.encode_file(TEXTS, out, dtype, format=format, end_of_text=END)
+    count = TOKENIZER.encode_file(TEXTS, out, dtype, format=format, end_of_text=END, num_threads=3)
     ids, ends = read(out, format)
     assert ids == [number for document in DOCUMENTS for number in document]
     assert len(ids) == count
     if ends is not None:
         assert ends == np.cumsum([len(document) for document in DOCUMENTS]).tolist()
-    about = json.loads(out.with_suffix(".json").read_text())
-    assert about["count"] == count
-    assert about["bytes"] == sum(len(text.replace(END, "").encode()) for text in TEXTS)  # of the text alone
-    assert about["tokenizer"] == TOKENIZER.fingerprint
-    assert about.get("documents", len(DOCUMENTS)) == len(DOCUMENTS)
+    expected = {
+        "count": count,
+        "dtype": dtype,
+        "bytes": sum(len(text.replace(END, "").encode()) for text in TEXTS),  # of the text alone
+        "tokenizer": TOKENIZER.fingerprint,
+        "end_of_text": 256,
+        "sha256": hashlib.sha256(np.array(ids, dtype).tobytes()).hexdigest(),
+    }
+    if format == "megatron" and dtype == "uint32":
+        expected["dtype"] = "int32"  # of the same bytes
+    if format != "npy":
+        expected |= {"format": format, "documents": len(DOCUMENTS)}
+    assert json.loads(out.with_suffix(".json").read_text()) == expected
     assert not [path.name for path in tmp_path.iterdir() if path.name.endswith(".tmp")]
 
 
 @pytest.mark.parametrize("format", LOCAL)
 def test_without_an_end_of_text_a_document_is_a_text(tmp_path: Path, format: Any) -> None:
-    if format in ("parquet", "arrow"):
-        pytest.importorskip("pyarrow")
     texts = ["low", "lower", "", "a"]
     TOKENIZER.encode_file(texts, name_of(tmp_path, format), format=format)
     ids, ends = read(name_of(tmp_path, format), format)
@@ -115,8 +126,6 @@ def test_without_an_end_of_text_a_document_is_a_text(tmp_path: Path, format: Any
 
 @pytest.mark.parametrize("format", LOCAL)
 def test_nothing_is_an_empty_file(tmp_path: Path, format: Any) -> None:
-    if format in ("parquet", "arrow"):
-        pytest.importorskip("pyarrow")
     for options in ({}, {"shard_tokens": 10}):
         assert TOKENIZER.encode_file([], name_of(tmp_path, format), format=format, **options) == 0
         path = name_of(tmp_path, format) if not options else shards_in(tmp_path, format)[0]
@@ -150,106 +159,63 @@ def test_shards_are_bounded_and_cut_no_document_that_fits(
     assert record["done"]["ids"] == total
 
 
-def test_a_stopped_run_goes_on_after_its_last_whole_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stopped after every shard, and within one: the files are those of a run that was never stopped."""
-    monkeypatch.setattr(encode_source, "CHUNK", 500)
-    source = tmp_path / "text.jsonl"
-    choice = random.Random(1)
-    texts = [corpus(choice.randrange(99), words=choice.randrange(200)) for _ in range(20)]
-    source.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-
-    def encode(folder: str) -> int:
-        out = tmp_path / folder / "train.ds"
-        out.parent.mkdir(exist_ok=True)
-        return TOKENIZER.encode_file(source, out, format="datatrove", shard_tokens=700, end_of_text=END)
-
-    total = encode("whole")
-    kind = writers.DatatroveWriter
-    finish, write = kind.finish, kind.write
-    written = 0
-
-    def stopping(*arguments: Any) -> Any:
-        raise KeyboardInterrupt
-
-    for place in range(4):
-        monkeypatch.setattr(kind, "finish" if place % 2 else "write", stopping)
-        with pytest.raises(KeyboardInterrupt):
-            encode("stopped")
-        made = 0
-
-        def one_more(self: writers.DatatroveWriter, about: dict[str, Any]) -> list[Path]:
-            nonlocal made
-            made += 1
-            if made == 3:
-                raise KeyboardInterrupt
-            return finish(self, about)
-
-        monkeypatch.setattr(kind, "write", write)
-        monkeypatch.setattr(kind, "finish", one_more)
-        with pytest.raises(KeyboardInterrupt):
-            encode("stopped")
-        monkeypatch.undo()
-        monkeypatch.setattr(encode_source, "CHUNK", 500)
-        record = json.loads((tmp_path / "stopped" / "train.shards.json").read_text())
-        assert not record["finished"]
-        assert record["done"]["shards"] == written + 2
-        written += 2
-        assert not list((tmp_path / "stopped").glob(".*.tmp"))
-    assert encode("stopped") == total
-    for path in sorted((tmp_path / "whole").iterdir()):
-        assert (tmp_path / "stopped" / path.name).read_bytes() == path.read_bytes(), path.name
-    assert encode("stopped") == total, "what is finished is left as it is"
-    with pytest.raises(ValueError, match="was begun with shard_tokens = 700, and this call asks for 800"):
-        TOKENIZER.encode_file(
-            source, tmp_path / "whole" / "train.ds", format="datatrove", shard_tokens=800, end_of_text=END
-        )
-    source.write_text(json.dumps({"text": "another"}))
-    with pytest.raises(ValueError, match="was begun with source"):
-        encode("stopped")
-
-
 class Killed(BaseException):
     """An exception in place of kill -9: nothing is tidied up after it."""
 
 
 @pytest.mark.parametrize("format", LOCAL)
-def test_a_run_that_is_killed_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: Any) -> None:
-    """Killed after one file has taken its place, after two, after three, …: also before the record says so."""
-    if format in ("parquet", "arrow"):
-        pytest.importorskip("pyarrow")
+@pytest.mark.parametrize("end", [Killed, KeyboardInterrupt])
+def test_a_run_that_ends_early_goes_on_after_its_last_whole_shard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: Any, end: type[BaseException]
+) -> None:
+    """Ended after one write, or file that has taken its place, after two, three, …: also before the record says so."""
     monkeypatch.setattr(encode_source, "CHUNK", 500)
-    replace = os.replace
+    source = tmp_path / "text.jsonl"
+    source.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
+    steps = last = 0
 
-    def encode(folder: str) -> int:
+    def encode(folder: str, shard_tokens: int = 500) -> int:
+        nonlocal steps
+        steps = 0
         (tmp_path / folder).mkdir(exist_ok=True)
-        source, out = TEXTS, name_of(tmp_path / folder, format)
-        return TOKENIZER.encode_file(source, out, format=format, shard_tokens=500, end_of_text=END)
+        out = name_of(tmp_path / folder, format)
+        return TOKENIZER.encode_file(source, out, format=format, shard_tokens=shard_tokens, end_of_text=END)
 
-    total = encode("whole")
-    monkeypatch.setattr(shards.Shards, "abandon", lambda self: None)
-    for lives in range(1, 100):
-        left = lives
+    def counted(work: Any) -> Any:
+        def step(*arguments: Any) -> Any:
+            nonlocal steps
+            result = work(*arguments)
+            steps += 1
+            if steps == last:
+                raise end
+            return result
 
-        def once_less(source: Any, place: Any) -> None:
-            nonlocal left
-            replace(source, place)
-            left -= 1
-            if not left:
-                raise Killed
+        return step
 
-        monkeypatch.setattr(os, "replace", once_less)
+    monkeypatch.setattr(os, "replace", counted(os.replace))
+    if end is Killed:
+        monkeypatch.setattr(shards.Shards, "abandon", lambda self: None)
+    else:
+        monkeypatch.setattr(writer.Writer, "write", counted(writer.Writer.write))
+    total, whole_steps = encode("whole"), steps
+    for last in range(1, whole_steps):  # noqa: B007  (a run that began anew would not come to its end)
         try:
-            assert encode("killed") == total
+            assert encode("ended") == total
             break
-        except Killed:
-            continue
-    assert lives > 3
-    monkeypatch.setattr(os, "replace", replace)
+        except end:
+            assert end is Killed or not list((tmp_path / "ended").glob(".*.tmp"))
+    assert last > 3
     whole = [path for path in sorted((tmp_path / "whole").rglob("*")) if path.is_file()]
     assert len(whole) > 6
     for path in whole:
-        actual = tmp_path / "killed" / path.relative_to(tmp_path / "whole")
+        actual = tmp_path / "ended" / path.relative_to(tmp_path / "whole")
         assert actual.read_bytes() == path.read_bytes(), path.name
+    assert (encode("ended"), steps) == (total, 0), "what is finished is left as it is"
+    with pytest.raises(ValueError, match="was begun with shard_tokens = 500, and this call asks for 800"):
+        encode("ended", 800)
+    source.write_text(json.dumps({"text": "another"}))
+    with pytest.raises(ValueError, match="was begun with source"):
+        encode("ended")
 
 
 @pytest.mark.parametrize("format", LOCAL)
@@ -257,8 +223,6 @@ def test_a_run_that_is_killed_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_full_disk_leaves_what_was_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: Any, fails: str
 ) -> None:
-    if format in ("parquet", "arrow"):
-        pytest.importorskip("pyarrow")
     out = name_of(tmp_path, format)
     TOKENIZER.encode_file(["cat"], out, format=format)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
@@ -304,6 +268,62 @@ def test_megatrons_type_for_large_vocabularies_is_signed(tmp_path: Path) -> None
     large = Tokenizer({i: bytes([i]) for i in range(256)}, [], special_tokens={"<|far|>": 70_000})
     large.encode_file(["a<|far|>"], tmp_path / "x.bin", format="megatron")
     assert read_megatron(tmp_path / "x.bin") == ([97, 70_000], [2])
+
+
+# A file of ids and its description
+
+
+def test_a_type_too_small_is_refused(tmp_path: Path) -> None:
+    large = Tokenizer({i: bytes([i]) for i in range(256)}, [], special_tokens={"<|far|>": 70_000})
+    assert large.encode_file(["a"], tmp_path / "ids.npy") == 1
+    assert np.load(tmp_path / "ids.npy").dtype == np.uint32
+    with pytest.raises(ValueError, match="70000, which uint16 cannot hold"):
+        large.encode_file(["a"], tmp_path / "ids.npy", np.uint16)
+
+
+@pytest.mark.parametrize(
+    "text", ['{"model": {}}', '{"text": "a document"}\n{"text": "another"}\n', "[1, 2]", "no JSON"]
+)
+def test_what_is_no_description_is_not_written_over(tmp_path: Path, text: str) -> None:
+    """`bpe encode tok.json corpus.txt --out tok.npy` would take the tokenizer's place with the description."""
+    other = tmp_path / "ids.json"
+    other.write_text(text)
+    with pytest.raises(FileExistsError, match=r"ids\.json is there and is no description of ids"):
+        TOKENIZER.encode_file([b"cat"], tmp_path / "ids.npy")
+    assert other.read_text() == text
+    assert [path.name for path in tmp_path.iterdir()] == ["ids.json"]
+    with pytest.raises(ValueError, match="would be both"):
+        TOKENIZER.encode_file([b"cat"], other)
+
+
+def test_what_is_there_and_no_file_is_left_alone(tmp_path: Path) -> None:
+    out = tmp_path / "ids.npy"
+    out.mkdir()
+    with pytest.raises(IsADirectoryError, match=r"ids\.npy"):
+        TOKENIZER.encode_file(["cat"], out)
+    assert [path.name for path in tmp_path.iterdir()] == ["ids.npy"], "the JSON is not written without it"
+    if hasattr(os, "mkfifo"):
+        out.rmdir()
+        os.mkfifo(out)
+        with pytest.raises(ValueError, match=r"ids\.npy is there and is no file"):
+            TOKENIZER.encode_file(["cat"], out)
+        assert out.is_fifo()
+
+
+def test_several_may_write_the_same_file(tmp_path: Path) -> None:
+    def write(text: str) -> None:
+        for _ in range(100):
+            assert TOKENIZER.encode_file([text], tmp_path / "ids.npy", num_threads=1) == len(TOKENIZER.encode(text))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, ["the cat", "the mat", "a", "and so on"]))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ids.json", "ids.npy"]
+
+
+def test_a_missing_source_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        TOKENIZER.encode_file(tmp_path / "nowhere.txt", tmp_path / "ids.npy")
+    assert list(tmp_path.iterdir()) == []
 
 
 # By the readers themselves, where they are installed

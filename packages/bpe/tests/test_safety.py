@@ -172,9 +172,9 @@ def test_a_wrong_size_of_the_cache_is_refused(size: int) -> None:
 
 def test_where_ids_cannot_be_written_names_what_was_asked_for(tmp_path: Path) -> None:
     tokenizer = TRAINED["gpt2"]
-    for out, error in ((tmp_path / "no" / "ids.npy", FileNotFoundError), (tmp_path, IsADirectoryError)):
-        with pytest.raises(error, match=re.escape(f"'{out}'")):
-            tokenizer.encode_file(["a"], out)
+    out = tmp_path / "no" / "ids.npy"
+    with pytest.raises(FileNotFoundError, match=re.escape(f"'{out}'")):
+        tokenizer.encode_file(["a"], out)
     for num_threads in (0, -1):
         with pytest.raises(ValueError, match=f"num_threads is {num_threads}"):
             tokenizer.encode_file(["a"], tmp_path / "ids.npy", num_threads=num_threads)
