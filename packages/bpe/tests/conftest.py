@@ -24,10 +24,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The code that has a version for each SIMD level classifies bytes, finds places in a mask and the least key of a lane,
 # and makes UTF-8 of a str. These files reach it by texts of their own kind. Others run at the best level alone, and so
-# do test_levels, test_scanner, test_utf8 and test_joins, which compare the levels with each other.
-_EACH_LEVEL = "arrow canonical changing_texts counting cuts encode fuzz ids_of_tiktoken_and_tokenizers lost_bytes"
-_EACH_LEVEL += " normal_forms patterns pre_tokenizers pretoken_counts reference safety sentencepiece special_tokens"
-_EACH_LEVEL += " streaming threads tokenizer training windows"
+# do test_levels, test_scanner and test_joins, which compare the levels with each other.
+_EACH_LEVEL = "arrow canonical changing_texts counting encode fuzz ids_of_tiktoken_and_tokenizers lost_bytes"
+_EACH_LEVEL += " normal_forms orders_of_merging patterns pre_tokenizers pretoken_counts reference safety sentencepiece"
+_EACH_LEVEL += " special_tokens streaming threads tokenizer training windows"
 if cpu.level() != cpu.AVAILABLE[-1]:
     _names = (path.name for path in Path(__file__).parent.glob("test_*.py"))
     collect_ignore_glob = [name for name in _names if name[5:-3] not in _EACH_LEVEL.split()]

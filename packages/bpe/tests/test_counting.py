@@ -174,15 +174,6 @@ def test_plan(total: int | None, num_threads: int, limit: int | None, expected: 
     assert plan(total, num_threads, limit) == expected
 
 
-def test_the_result_of_training_is_the_same(tmp_path: Path) -> None:
-    path = tmp_path / "corpus.txt"
-    path.write_text(corpus(1) * 3)
-    expected = bpe.train(path, 400).merges
-    with pytest.warns(UserWarning, match="more than the memory_limit of"):
-        assert bpe.train(path, 400, memory_limit=1000).merges == expected
-    assert bpe.train(path, 400, memory_limit=10_000_000).merges == expected
-
-
 @pytest.mark.parametrize("fails", ["write", "seek"])
 def test_a_full_disk_is_one_sentence_and_leaves_nothing(
     fails: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

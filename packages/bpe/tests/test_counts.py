@@ -216,14 +216,3 @@ def test_a_table_that_is_none_of_counts_is_refused() -> None:
             Counts.from_arrow(arrow.table(columns))
     with pytest.raises(TypeError, match="from a table of Arrow, not from dict"):
         Counts.from_arrow({"a": 1})
-
-
-def test_what_an_engine_counts_in_parts_trains_what_the_text_trains() -> None:
-    """As on Spark or DuckDB: parts are counted by count(), added up by the engine's GROUP BY, and trained from."""
-    arrow = pytest.importorskip("pyarrow")
-    texts = [corpus(1), corpus(2), corpus(3)]
-    whole = arrow.concat_tables(bpe.count([text]).to_arrow() for text in texts)
-    summed = whole.group_by("word").aggregate([("count", "sum")])
-    counts = Counts.from_arrow(summed, count="count_sum")
-    assert counts == bpe.count(texts)
-    assert bpe.train_from_counts(counts, 500).merges == bpe.train(texts, 500).merges

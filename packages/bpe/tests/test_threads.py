@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import subprocess
 import sys
 import sysconfig
@@ -19,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from strategies import words_of
 
 import bpe
 from bpe import patterns
@@ -108,9 +110,7 @@ def test_caches_go_from_thread_to_thread(kind: Callable[[str], Any]) -> None:
 @pytest.mark.parametrize("cache_bytes", [0, 1 << 18, 1 << 20, 64 << 20])
 def test_threads_fill_one_cache_while_it_grows_and_forgets(cache_bytes: int) -> None:
     """Words short and long, of few ids and of many: in slots and in the ring, both overwritten where it is small."""
-    rng = np.random.default_rng(cache_bytes)
-    letters = np.array(list("abcdef"))
-    words = ["".join(rng.choice(letters, size=size)) for size in rng.integers(1, 40, 12_000)]
+    words = words_of("abcdef", random.Random(cache_bytes).choices(range(1, 40), k=12_000), cache_bytes)
     trained = bpe.train([" ".join(words[:2_000])], 400)
     texts = [" ".join(words[begin : begin + 3_000]) for begin in (0, 1_500, 3_000, 6_000, 9_000, 500)]
     expected = [trained.encode_to_numpy(text) for text in texts]

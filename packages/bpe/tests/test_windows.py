@@ -1,4 +1,5 @@
-"""Long pretokens, which are merged in windows that overlap, beside the reference, which merges them whole.
+"""Long pretokens, which are merged in windows that overlap or cut where no token joins two characters, beside the
+reference, which merges them whole.
 
 Tokens here are as long as windows and longer, so that windows have nothing in common and wider ones have to be merged.
 """
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import fibonacci_word, growing_vocabularies, long_texts
@@ -93,3 +95,33 @@ def test_a_pair_of_the_last_symbol_of_a_power_of_two() -> None:
     assert tokenizer.vocab_size == count
     assert tokenizer.encode("xyxy") == [count - 1, count - 1]
     assert tokenizer.encode("xyxy" * 50) == [count - 1] * 100
+
+
+# Scripts without spaces
+
+CHARACTERS = "กาบเ世界你。,あ가é🙂𠀀a 1\n"
+TEXTS = st.text(CHARACTERS, max_size=40)
+
+
+@st.composite
+def ranks_and_text(draw: st.DrawFn) -> tuple[dict[bytes, int], bytes]:
+    """Draw the 256 bytes and parts of the text as tokens, with parts of characters and what merges do not lead to."""
+    text = draw(TEXTS).encode()
+    ranks = {bytes([byte]): byte for byte in range(256)}
+    for begin, size in draw(st.lists(st.tuples(st.integers(0, 160), st.integers(2, 9)), max_size=30)):
+        token = text[begin : begin + size]
+        if len(token) > 1:
+            ranks.setdefault(token, len(ranks))
+    return ranks, text + draw(TEXTS).encode() + text
+
+
+@pytest.mark.parametrize("pattern", ["gpt2", "qwen3.5", "o200k", "deepseek-v3"])
+@given(ranks_and_text())
+@settings(max_examples=150)
+def test_cut_pretokens_have_the_ids_of_whole_ones(pattern: str, drawn: tuple[dict[bytes, int], bytes]) -> None:
+    ranks, text = drawn
+    encode = functools.partial(reference.encode_pretoken_by_ranks, ranks=ranks)
+    expected = reference.encode(text, encode, pattern=pattern)
+    tokenizer = Tokenizer.from_ranks(ranks, pattern=pattern)
+    assert tokenizer.encode(text) == expected
+    assert tokenizer.encode(text) == expected  # from the cache
