@@ -1,5 +1,4 @@
-"""One thread: the matrices here are too small for two, and on a busy machine waiting for the second takes
-milliseconds."""
+"""One thread: the matrices here are too small for two, and waiting for the second takes milliseconds."""
 
 import os
 import signal
@@ -10,8 +9,9 @@ from pathlib import Path
 import interpreter  # noqa: F401 (before whatever imports triton)
 import pytest
 import torch
+from models import forget_libraries
 from runs import run, some_tokens
-from served import MARKS
+from talks import tokenizer as of_bytes
 
 from lm.data import write_tokens
 
@@ -67,6 +67,32 @@ def model():
 @pytest.fixture(scope="module")
 def tokenizer():
     """Its tokenizer: a token for each byte, and the marks of a chat."""
-    import bpe
+    return of_bytes()
 
-    return bpe.Tokenizer({i: bytes([i]) for i in range(256)}, [], special_tokens=MARKS)
+
+@pytest.fixture(scope="module")
+def client(server):
+    """OpenAI's own client of the server of a file: its address, or that and more."""
+    openai = pytest.importorskip("openai")
+    address = server if isinstance(server, str) else server[0]
+    with openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as client:
+        yield client
+
+
+@pytest.fixture
+def tok(tmp_path):
+    """A small tokenizer, which is in tmp_path / "tok.json" too."""
+    from corpora import tokenizer as small_tokenizer
+
+    small = small_tokenizer()
+    small.save(tmp_path / "tok.json")
+    return small
+
+
+@pytest.fixture
+def afresh(monkeypatch, tmp_path):
+    """A cache folder of its own for what is compiled, and nothing known yet."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    forget_libraries()
+    yield tmp_path / "groundup"
+    forget_libraries()

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from runs import environment
 
 PORT = 29400  # of the rendezvous: a host's ports are its own
 
@@ -39,23 +40,16 @@ class Hosts:
                 ip("-n", name, "link", "set", device, "up")
 
     def start(self, number: int, output: Path, *command: str, **more: str) -> subprocess.Popen[bytes]:
-        """Starts a command on a host, 1 or 2 or so on, with more in its environment; what it says is added to a
-        file."""
-        environment = {
-            **os.environ,
-            **more,
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-            "OMP_NUM_THREADS": "1",
-            "GLOO_SOCKET_IFNAME": "eth",
-            # or torch 2.13 does not tell a host that joins later where process 0 is
-            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
-        }
+        """Start a command on a host, 1, 2 or so on, with more in its environment; its output is added to a file."""
+        more |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "eth"}
+        # or torch 2.13 does not tell a host that joins later where process 0 is
+        more |= {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
         with open(output, "a") as file:
             process = subprocess.Popen(
                 ["ip", "netns", "exec", self.names[number - 1], *command],
                 stdout=file,
                 stderr=file,
-                env=environment,
+                env=environment(**more),
                 start_new_session=True,
             )
         self.started.append(process)

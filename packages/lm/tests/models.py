@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import platform
 import shutil
 from typing import Any
@@ -15,7 +16,7 @@ from lm.config import ModelConfig
 from lm.interop.tensors import to_halves
 from lm.model import Transformer
 from lm.ops.cpu import build as building
-from lm.ops.cpu import forward
+from lm.ops.cpu import forward, passes
 from lm.ops.cpu.int8 import Int8Linear, quantized
 
 COMPILER = shutil.which(building.compiler())
@@ -39,9 +40,9 @@ def compiled_for(level, tmp_path_factory):
 
 
 def forget_libraries():
-    """The next step in C is compiled, or read from the cache, again."""
-    building.built.cache_clear()
-    forward.checked.cache_clear()
+    """What is in C is compiled, or read from the cache, again."""
+    for cached in (building.built, forward.checked, passes.checked):
+        cached.cache_clear()
 
 
 SHAPES: dict[str, dict[str, Any]] = {
@@ -82,6 +83,29 @@ def rounded_to_int8(model):
 
 def some_ids(batch=2, seq=10, vocab=19, seed=1):
     return torch.randint(vocab, (batch, seq), generator=torch.Generator().manual_seed(seed))
+
+
+def attend(q, k, v, causal=True, sliding_window=None, document_ids=None, softcap=None, sinks=None):
+    """Output and log-sum-exp of softmax(q kᵀ / √head_dim) v, in q's dtype; zeros and -inf where nothing is seen."""
+    group, queries, keys = q.shape[1] // k.shape[1], q.shape[2], k.shape[2]
+    k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
+    i = torch.arange(keys - queries, keys, device=q.device)[:, None]
+    j = torch.arange(keys, device=q.device)
+    seen = j <= i if causal else torch.ones(queries, keys, dtype=torch.bool, device=q.device)
+    if sliding_window is not None:
+        seen = seen & (j > i - sliding_window)
+    if document_ids is not None:
+        own = document_ids[:, i[:, 0].clamp(min=0), None]  # (batch, queries, 1)
+        seen = (seen & (i >= 0) & (own == document_ids[:, None]))[:, None]
+    scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
+    if softcap is not None:
+        scores = (scores / softcap).tanh() * softcap
+    scores = scores.masked_fill(~seen, -math.inf)
+    lse = scores.logsumexp(-1)
+    if sinks is not None:
+        lse = lse.logaddexp(sinks.to(lse.dtype)[:, None])
+    weights = (scores - lse.masked_fill(lse.isinf(), 0.0)[..., None]).exp()
+    return weights @ v, lse
 
 
 @torch.no_grad()

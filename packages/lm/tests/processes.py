@@ -147,28 +147,33 @@ def orthogonalize_together(rank, matrices, size):
         assert shares == expected, shares
 
 
+def fail(message):
+    raise ValueError(message)
+
+
+def before_update(step, action):
+    """Call the action in this step of this process's run, before its weights are changed."""
+    real, count = trainer.clip_grad_norm_, iter(range(100))
+
+    def clip(*arguments):
+        if next(count) == step:
+            action()
+        return real(*arguments)
+
+    trainer.clip_grad_norm_ = clip
+
+
 def lose_one(rank, data, folder, config):
     """Rank 1 is lost in the middle of the run."""
     if rank == 1:
-        real, count = trainer.clip_grad_norm_, iter(range(100))
-
-        def clip(*arguments):
-            if next(count) == 5:
-                raise ValueError("the machine was switched off")
-            return real(*arguments)
-
-        trainer.clip_grad_norm_ = clip
+        before_update(5, lambda: fail("the machine was switched off"))
     run(data, folder, config)
 
 
 def fail_to_evaluate(rank, data, folder, config):
     """Rank 1 cannot evaluate."""
-
-    def evaluate(*_):
-        raise ValueError("the evaluation fails")
-
     if rank == 1:
-        trainer.Trainer.own_scores = evaluate
+        trainer.Trainer.own_scores = lambda *_: fail("the evaluation fails")
     run(data, folder, config)
 
 
@@ -185,12 +190,5 @@ def each(rank, data, folders, config, slow=None):
     """Each rank with data and a folder of its own; `slow` sleeps in its third step, longer than the others wait."""
     distributed.SHARED_WITHIN = 0.2
     if rank == slow:
-        real, count = trainer.clip_grad_norm_, iter(range(100))
-
-        def clip(*arguments):
-            if next(count) == 2:
-                time.sleep(12)
-            return real(*arguments)
-
-        trainer.clip_grad_norm_ = clip
+        before_update(2, lambda: time.sleep(12))
     run(data[rank], folders[rank], config)

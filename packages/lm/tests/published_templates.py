@@ -146,7 +146,7 @@ def marked(start: str, user: str, user_end: str, assistant: str, answer: str, an
     return template.replace("\n", "{{ '\\n' }}")  # jinja removes a line end behind a statement
 
 
-# The formats of ten models, and what is learned of TWO_TURNS, between ⟦ and ⟧: by the masks of trl 1.16.0, that is
+# The formats of six models, and what is learned of TWO_TURNS, between ⟦ and ⟧: by the masks of trl 1.16.0, that is
 # apply_chat_template(TWO_TURNS, return_assistant_tokens_mask=True) with the file NAME_training.jinja of its folder
 # chat_templates. The system message that qwen2_5 adds is
 # shortened.
@@ -160,46 +160,15 @@ CHATML_TURNS = "<|im_start|>user\n", "<|im_end|>\n", "<|im_start|>assistant\n", 
 END = "{% if loop.last %}<|end_of_text|>{% endif %}"
 USER = "{% if loop.first %}<|user|>{% endif %}"
 MARKED = {
-    "cohere": (
-        marked(
-            "<|begin_of_text|>",
-            "<|START_OF_TURN_TOKEN|><|USER_TOKEN|>",
-            "<|END_OF_TURN_TOKEN|>",
-            "<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>",
-            "",
-            "<|END_OF_TURN_TOKEN|>",
-        ),
-        "<|begin_of_text|><|START_OF_TURN_TOKEN|><|USER_TOKEN|>1 yes?<|END_OF_TURN_TOKEN|>"
-        "<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>⟦12 sure.<|END_OF_TURN_TOKEN|>⟧"
-        "<|START_OF_TURN_TOKEN|><|USER_TOKEN|>so on<|END_OF_TURN_TOKEN|>"
-        "<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>⟦indeed! yes<|END_OF_TURN_TOKEN|>⟧",
-    ),
     "deepseekv3": (
         marked("<|begin_of_text|>", "<｜User｜>", "", "", "<｜Assistant｜>", "<｜end▁of▁sentence｜>"),
         "<|begin_of_text|><｜User｜>1 yes?⟦<｜Assistant｜>12 sure.<｜end▁of▁sentence｜>⟧"
         "<｜User｜>so on⟦<｜Assistant｜>indeed! yes<｜end▁of▁sentence｜>⟧",
     ),
-    "gemma3": (
-        marked(
-            "<|begin_of_text|>",
-            "<start_of_turn>user\n",
-            "<end_of_turn>\n",
-            "<start_of_turn>model\n",
-            "",
-            "<end_of_turn>\n",
-        ),
-        "<|begin_of_text|><start_of_turn>user\n1 yes?<end_of_turn>\n<start_of_turn>model\n⟦12 sure.<end_of_turn>\n⟧"
-        "<start_of_turn>user\nso on<end_of_turn>\n<start_of_turn>model\n⟦indeed! yes<end_of_turn>\n⟧",
-    ),
     "glm4moe": (
         marked("[gMASK]<sop>", f"{USER}\n", "", "<|assistant|>", "\n<think></think>\n", "<|user|>"),
         "[gMASK]<sop><|user|>\n1 yes?<|assistant|>⟦\n<think></think>\n12 sure.<|user|>⟧"
         "\nso on<|assistant|>⟦\n<think></think>\nindeed! yes<|user|>⟧",
-    ),
-    "lfm2": (
-        marked("<|begin_of_text|>", *CHATML_TURNS),
-        "<|begin_of_text|><|im_start|>user\n1 yes?<|im_end|>\n<|im_start|>assistant\n⟦12 sure.<|im_end|>\n⟧"
-        "<|im_start|>user\nso on<|im_end|>\n<|im_start|>assistant\n⟦indeed! yes<|im_end|>\n⟧",
     ),
     "llama3": (
         marked(
@@ -237,10 +206,5 @@ MARKED = {
         "<|im_start|>system\nYou are Qwen.<|im_end|>\n"
         "<|im_start|>user\n1 yes?<|im_end|>\n<|im_start|>assistant⟦\n12 sure.<|im_end|>\n⟧"
         "<|im_start|>user\nso on<|im_end|>\n<|im_start|>assistant⟦\nindeed! yes<|im_end|>\n⟧",
-    ),
-    "qwen3_instruct_2507": (
-        marked("", *CHATML_TURNS),
-        "<|im_start|>user\n1 yes?<|im_end|>\n<|im_start|>assistant\n⟦12 sure.<|im_end|>\n⟧"
-        "<|im_start|>user\nso on<|im_end|>\n<|im_start|>assistant\n⟦indeed! yes<|im_end|>\n⟧",
     ),
 }

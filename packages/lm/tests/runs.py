@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import signal
+import sys
 
 import numpy as np
 import pytest
@@ -68,6 +70,16 @@ def run(data, folder, config=CONFIG, model=MODEL, **more):
 
 def metrics(folder):
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def losses(folder):
+    """Those of training and of held-out text, in their order."""
+    return [line.get("loss", line.get("val_loss")) for line in metrics(folder)]
+
+
+def environment(**more):
+    """The environment of another process that can import what this one can."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, filter(None, sys.path))), **more}
 
 
 TIMES = ("seconds", "tokens_per_second")

@@ -14,7 +14,6 @@ needs_server = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("bpe", "starlette", "uvicorn", "openai", "httpx")),
     reason="the packages bpe, starlette, uvicorn, openai and httpx are not all installed",
 )
-MARKS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 
 
 @contextlib.contextmanager

@@ -7,10 +7,16 @@ import io
 import sys
 
 import pytest
+import tomli_w
 import torch
+from talks import tokenizer
 
 import lm
 from lm.commands.cli import main
+from lm.config import to_table
+from lm.generation import decoder
+from lm.generation.decoder import Decoder
+from lm.generation.kv_cache import Prefixes
 from lm.generation.scheduler import Scheduler
 from lm.training import checkpoint
 
@@ -20,20 +26,12 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("bpe") is None, reason=
 @pytest.fixture(scope="module")
 def run_of(tmp_path_factory):
     """A run with random weights, and its tokenizer: of bytes, with the marks of a conversation."""
-    import tomli_w
-
-    import bpe
-
     folder = tmp_path_factory.mktemp("chat")
-    marks = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-    tokenizer = bpe.Tokenizer({i: bytes([i]) for i in range(256)}, [], special_tokens=marks)
-    tokenizer.save(folder / "tokenizer.json")
+    tokenizer().save(folder / "tokenizer.json")
     config = lm.ModelConfig(259, 128, 1, 32, 2, 32)
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = lm.Transformer(config).eval()
-    from lm.config import to_table
-
     checkpoint.save(folder / "checkpoints", 0, model, None, {})
     (folder / "config.toml").write_text(tomli_w.dumps({"model": to_table(config)}))
     return folder
@@ -127,12 +125,7 @@ def test_serve_without_its_extra_says_what_to_install(run_of, capsys, monkeypatc
 
 
 def test_a_turn_reads_what_is_new_and_says_what_it_would_have_said(run_of, talk, monkeypatch):
-    """The whole chunks of a conversation that are in the cache are not read again; the answers are those of a cache
-    made anew each turn."""
-    from lm.generation import decoder
-    from lm.generation.decoder import Decoder
-    from lm.generation.kv_cache import Prefixes
-
+    """Chunks of a conversation that are in the cache are not read again; the answers are those of a new cache."""
     reads, read = [], Decoder.read
 
     def counted(self, row, ids, **more):

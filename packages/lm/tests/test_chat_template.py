@@ -1,5 +1,4 @@
-"""Chat templates: as transformers renders them, with the model's own stops, through import, fine-tuning, export and
-GGUF."""
+"""Chat templates as transformers renders them, with the model's own stops, through import, tuning, export and GGUF."""
 
 from __future__ import annotations
 
@@ -7,19 +6,24 @@ import dataclasses
 import json
 import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from published_templates import FAMILIES, GEMMA, MARKED, TWO_TURNS
-from talks import MARKS, TALK, lines
+from llama2c_files import tokenizer_file
+from models import SHAPES, make
+from published_templates import CHATML, FAMILIES, GEMMA, LLAMA3, MARKED, MISTRAL, QWEN3, TWO_TURNS
+from talks import MARKS, TALK, lines, tokenizer
 
 import lm
 from lm.chat_template import ROLES, ChatTemplate, Message, default_template
 from lm.commands.cli import main
 from lm.data.rows import read_messages
 from lm.interop.loading import model_text
+from lm.interop.ollama import go_template, modelfile
+from lm.tokenizer import BEGINS, load_tokenizer
 
 bpe = pytest.importorskip("bpe")
 transformers = pytest.importorskip("transformers")
@@ -138,18 +142,6 @@ def test_its_own_tokens_end_an_answer_and_all_of_it_is_kept(published, tmp_path,
     assert set(eos if isinstance(eos, list) else [eos]) == set(template.stop_tokens)
 
 
-def test_a_message_cannot_end_its_own_turn(published):
-    folder, family = published
-    text = model_text(folder)
-    name = FAMILIES[family][3][-1]
-    message = f"a {name} b"
-    ids = text.template.prompt([Message("user", message)])
-    plain = text.template.prompt([Message("user", "a  b")])
-    number = text.tokenizer.special_tokens[name]
-    assert ids.count(number) == plain.count(number)
-    assert message in text.tokenizer.decode(ids)
-
-
 KINDS = {
     "marked, gpt2": ("gpt2", MARKS, []),
     "marked, llama3": ("llama3", MARKS, []),
@@ -174,7 +166,7 @@ WITH_TOOLS = """{% if tools %}{{ tools | tojson }}{{ tools[0].function.parameter
 
 
 def templates_of_chats():
-    """The 22: published ones, those of ten models with {% generation %}, and those of tokenizers without one."""
+    """Published ones, those of models with {% generation %}, and those of tokenizers without one."""
     for name, (source, special, names, stops) in FAMILIES.items():
         yield name, source, special, names, stops
     for name, (source, _) in MARKED.items():
@@ -191,8 +183,7 @@ def nested(text):
 @pytest.mark.parametrize("added", [False, True], ids=["special", "added"])
 @pytest.mark.parametrize("name", [name for name, *_ in templates_of_chats()])
 def test_no_text_ends_a_turn_or_begins_one_wherever_it_stands(name, added):
-    """Tools, arguments, results, earlier answers and more, each with the names of all tokens in it, which are special
-    tokens or, as the turns of DeepSeek's published file, added ones."""
+    """Tools, arguments, results, earlier answers and more, each with the names of all tokens in it."""
     (chat,) = [one for one in templates_of_chats() if one[0] == name]
     _, source, special, names, stops = chat
     size = 256 + len(special) + 40
@@ -316,9 +307,9 @@ def test_generation_marks_say_what_is_learned(tmp_path):
     assert template.render(read_messages(talk)) == text
 
 
-def test_the_masks_of_ten_templates_are_those_of_trl():
-    special = sorted(set(re.findall(r"<[^ <>]+>|\[gMASK\]", "".join(expected for _, expected in MARKED.values()))))
-    tokenizer = bpe.train([TEXT], 256 + len(special) + 40, pattern="llama3", special_tokens=special)
+def test_the_masks_of_published_templates_are_those_of_trl():
+    size = 256 + len(MARKED_NAMES) + 40
+    tokenizer = bpe.train([TEXT], size, pattern="llama3", special_tokens=list(MARKED_NAMES))
     for name, (source, expected) in MARKED.items():
         template = ChatTemplate(tokenizer, source, (0,))
         parts = re.split("[\u27e6\u27e7]", expected)  # in turn not learned and learned
@@ -334,8 +325,7 @@ def test_the_masks_of_ten_templates_are_those_of_trl():
 
 @pytest.fixture(scope="module", params=KINDS)
 def exported(request, tmp_path_factory):
-    """A run with a tokenizer that came without a template, which learned from conversations for a step; and its
-    export."""
+    """A run on conversations for a step, with a tokenizer that came without a template; and its export."""
     pattern, special, stop = KINDS[request.param]
     folder = tmp_path_factory.mktemp("talk")
     bpe.train([TEXT], 300, pattern=pattern, special_tokens=special).save(folder / "tok.json")
@@ -353,7 +343,7 @@ def exported(request, tmp_path_factory):
     return run, out, stop
 
 
-def test_transformers_writes_the_ids_of_the_default_template(exported):
+def test_transformers_writes_the_ids_of_the_default_template(exported, tmp_path):
     run, out, stop = exported
     template, theirs = model_text(run).template, transformers.AutoTokenizer.from_pretrained(out)
     assert template.is_default
@@ -371,16 +361,9 @@ def test_transformers_writes_the_ids_of_the_default_template(exported):
     assert generation.eos_token_id == list(template.stop_tokens)
     assert list(template.stop) == stop
     assert (generation.stop_strings or []) == stop
-    assert model_text(out).template.source == template.source
-
-
-def test_a_gguf_has_the_same_template(exported, tmp_path):
-    gguf = pytest.importorskip("gguf")
-    run, out, _ = exported
     assert main(["export", run, "--out", str(tmp_path / "model.gguf")]) == 0
-    reader = gguf.GGUFReader(tmp_path / "model.gguf")
-    with open(f"{out}/tokenizer_config.json") as file:
-        assert reader.fields["tokenizer.chat_template"].contents() == json.load(file)["chat_template"]
+    for place in (out, tmp_path / "model.gguf"):
+        assert model_text(place).template.source == template.source
 
 
 def test_a_run_that_learned_no_conversations_has_none(tmp_path, exported):
@@ -394,10 +377,6 @@ def test_a_run_that_learned_no_conversations_has_none(tmp_path, exported):
 
 def test_a_tokenizer_of_pieces_writes_the_ids_of_transformers(tmp_path):
     """It puts a space before every text, and none before what follows a special token's text inside of one."""
-    from llama2c_files import tokenizer_file
-
-    from lm.tokenizer import load_tokenizer
-
     tokenizer = load_tokenizer(tokenizer_file(tmp_path))
     template = default_template(tokenizer, "</s>")
     tokenizer.to_huggingface(tmp_path / "tokenizer.json")
@@ -411,10 +390,7 @@ def test_a_tokenizer_of_pieces_writes_the_ids_of_transformers(tmp_path):
 
 
 def test_gpt2s_pair_of_files_is_the_tokenizer_of_a_folder(tmp_path):
-    """vocab.json and merges.txt beside the weights, as GPT-2 was published: text in, ids out, as transformers has
-    them."""
-    from models import SHAPES, make
-
+    """vocab.json and merges.txt beside the weights, as GPT-2 was published, are read as transformers reads them."""
     tokenizer = bpe.train([TEXT], 288, special_tokens=MARKS[:1])
     folder = lm.to_huggingface(make(vocab_size=290, **SHAPES["gpt2"]), tmp_path / "model")
     tokenizer.to_gpt2(folder)
@@ -436,3 +412,44 @@ def test_gpt2s_pair_of_files_is_the_tokenizer_of_a_folder(tmp_path):
     (folder / "tokenizer_config.json").write_text("{")
     with pytest.raises(ValueError, match=r"tokenizer_config\.json.* JSON"):
         model_text(folder)
+
+
+# Ollama's Modelfile: its template, run as Go runs it, writes what the chat template writes
+
+
+def template_of(source):
+    return ChatTemplate(tokenizer(["<bos>", *MARKS]), source, (258,), ("\n### end",), {"bos_token": "<bos>"})
+
+
+def run_in_go(source, messages):
+    """The text of a Go template that has one range over messages, with a condition for each role."""
+    before, loop, after = re.fullmatch(r"(.*?){{ range .Messages }}(.*){{ end }}(.*)", source, re.S).groups()
+    cases = dict(re.findall(r'{{ if eq .Role "(\w+)" }}(.*?){{ end }}', loop, re.S))
+    return before + "".join(cases[one.role].replace("{{ .Content }}", one.content) for one in messages) + after
+
+
+def test_the_template_in_go_writes_what_the_chat_template_writes():
+    sources = {"chatml": template_of(CHATML), "gemma": template_of(GEMMA)}
+    sources |= {"default": default_template(template_of("").tokenizer)}
+    sources |= {name: template_of(marked) for name, (marked, _) in MARKED.items()}
+    written, two_turns = [], [Message(**one) for one in TWO_TURNS[:3]]
+    for name, template in sources.items():
+        source = go_template(template)
+        if source is None:
+            continue
+        written.append(name)
+        for talk in (two_turns, two_turns[:1], [Message("system", "be brief"), *two_turns]):
+            if talk[0].role == "user" or 'eq .Role "system"' in source:
+                expected = template.render(talk)
+                begin = next((begin for begin in BEGINS if expected.startswith(begin)), "")  # llama.cpp writes it
+                assert run_in_go(source, talk) == expected.removeprefix(begin), name
+    assert {"chatml", "gemma", "default", "llama3"} <= set(written), written
+
+
+@pytest.mark.parametrize("source", [LLAMA3, QWEN3, MISTRAL, "{{ messages }}", "{{ raise_exception('no') }}"])
+def test_a_template_that_does_more_is_said_to_have_none(source):
+    text = modelfile(Path("m.gguf"), template_of(source))
+    assert "# No TEMPLATE" in text
+    assert 'TEMPLATE """' not in text
+    assert "FROM ./m.gguf\n" in text
+    assert 'PARAMETER stop "<|im_start|>"\nPARAMETER stop "\\n### end"\n' in text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import importlib.util
+import io
 import json
 import os
 import re
@@ -14,13 +15,18 @@ import sys
 
 import numpy as np
 import pytest
+import torch
+from runs import environment, metrics
+from talks import tokenizer
 
 import lm
+from lm import progress
 from lm.commands.cli import main
 from lm.commands.configuration import configuration
 from lm.data import open_tokens, write_tokens
 from lm.model import Transformer
-from lm.training.run import Run, read
+from lm.training import checkpoint
+from lm.training.run import Run, best_step, read
 from lm.training.trainer import Trainer
 from lm.training.validation import evaluate
 
@@ -64,7 +70,7 @@ def test_a_checkpoint_is_chosen_by_its_step(work, capsys):
     capsys.readouterr()
     heldout = open_tokens(work / "heldout.npy")
     losses = {step: evaluate(Run.load(work / "run", step), heldout).loss for step in (4, 6)}
-    lines = [json.loads(line) for line in (work / "run" / "metrics.jsonl").read_text().splitlines()]
+    lines = metrics(work / "run")
     val_losses = {line["step"]: line["val_loss"] for line in lines if "val_loss" in line}
     assert len(set(val_losses.values())) == 3
     best = min(val_losses, key=val_losses.__getitem__)
@@ -245,12 +251,6 @@ def test_ctrl_c_while_the_commands_are_imported_is_no_traceback(monkeypatch, cap
 
 def test_the_best_checkpoint_is_exported_and_reported(work):
     """lm export and lm.load take --step best; the weights are those of the best evaluation."""
-    import torch
-
-    import lm
-    from lm.training import checkpoint
-    from lm.training.run import best_step
-
     # A rate so high at the end that the best evaluation is not the last.
     settings = {"steps": 12, "warmup_steps": 11, "learning_rate": 3.0, "eval_every": 2, "checkpoint_every": 2}
     assert train(work, "--quiet", *(f"--train.{key}={value}" for key, value in settings.items())) == 0
@@ -280,7 +280,7 @@ def test_ctrl_c_is_told_from_a_mistake_and_the_same_command_continues(work, caps
     assert train(work, "--quiet") == 130
     assert "stopped after step 3 of 6: the same command continues it" in capsys.readouterr().err
     assert train(work, "--quiet") == 0
-    lines = [json.loads(line) for line in (work / "run" / "metrics.jsonl").read_text().splitlines()]
+    lines = metrics(work / "run")
     assert [line["step"] for line in lines if "loss" in line] == [1, 2, 3, 4, 5, 6]
 
 
@@ -289,8 +289,7 @@ def test_a_damaged_checkpoint_is_said_in_a_line(work):
     newest = work / "run" / "checkpoints" / "00000006"
     (newest / "optimizer.pt").write_bytes(b"")
     arguments = ["train", str(work / "small.toml"), "--data", str(work), "--out", str(work / "run"), "--quiet"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    ended = subprocess.run([sys.executable, "-m", "lm", *arguments], env=environment, capture_output=True, text=True)
+    ended = subprocess.run([sys.executable, "-m", "lm", *arguments], env=environment(), capture_output=True, text=True)
     assert ended.returncode == 0
     message = f"checkpoint {newest} is damaged: optimizer.pt is not what was saved; the one before it is used"
     assert ended.stderr == f"lm: {message}\n"
@@ -339,9 +338,9 @@ def test_an_option_that_is_unknown_is_not_said_to_lack_a_value(work, capsys, arg
 
 
 def test_a_call_that_is_refused_leaves_the_run_its_tokenizer(work, capsys):
-    bpe = pytest.importorskip("bpe", reason="the package bpe is not installed")
-    for name, specials in (("one.json", ["<|a|>"]), ("other.json", ["<|a|>", "<|b|>"])):
-        bpe.Tokenizer({i: bytes([i]) for i in range(256)}, [], special_tokens=specials).save(work / name)
+    pytest.importorskip("bpe", reason="the package bpe is not installed")
+    tokenizer(["<|a|>"]).save(work / "one.json")
+    tokenizer(["<|a|>", "<|b|>"]).save(work / "other.json")
     assert train(work, "--quiet", "--tokenizer", str(work / "one.json"), "--model.vocab_size", "257") == 0
     tokenizer_bytes = (work / "run" / "tokenizer.json").read_bytes()
     assert train(work, "--quiet", "--tokenizer", str(work / "other.json"), "--model.vocab_size", "258") == 2
@@ -402,10 +401,7 @@ def test_plan_says_what_a_run_costs(work, capsys):
 
 @pytest.mark.skipif(importlib.util.find_spec("bpe") is None, reason="the package bpe is not installed")
 def test_generate_continues_a_text(work, capsys):
-    import bpe
-
-    tokenizer = bpe.Tokenizer({i: bytes([i]) for i in range(256)}, [], special_tokens=["<|endoftext|>"])
-    tokenizer.save(work / "tokenizer.json")
+    tokenizer(["<|endoftext|>"]).save(work / "tokenizer.json")
     arguments = ["--quiet", "--tokenizer", str(work / "tokenizer.json")]
     assert train(work, *arguments) == 2
     assert "has 257 tokens, and vocab_size is 300: set model.vocab_size to 257" in capsys.readouterr().err
@@ -423,13 +419,6 @@ def test_generate_continues_a_text(work, capsys):
     assert len(outs[0]) > len("def é\n")
 
 
-@pytest.mark.skipif(importlib.util.find_spec("bpe") is None, reason="the package bpe is not installed")
-def test_generate_without_a_tokenizer_says_so(work, capsys):
-    assert train(work, "--quiet") == 0
-    assert main(["generate", str(work / "run"), "--prompt", "a"]) == 2
-    assert "keeps no tokenizer: name one with --tokenizer" in capsys.readouterr().err
-
-
 def test_a_terminal_that_is_not_utf_8_gets_a_mark_for_what_it_lacks(tmp_path):
     """An answer goes on behind a character that the encoding does not have."""
     script = "import lm.commands.cli as cli\n"
@@ -439,3 +428,49 @@ def test_a_terminal_that_is_not_utf_8_gets_a_mark_for_what_it_lacks(tmp_path):
         [sys.executable, "-c", script], capture_output=True, text=True, env={**os.environ, "PYTHONIOENCODING": "ascii"}
     )
     assert (process.returncode, process.stdout) == (0, "a ? b\n")
+
+
+# progress of long work: a bar on a terminal, whole lines in a log
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize("interval", [0.0, 1000.0])
+def test_a_log_has_whole_lines_and_nothing_that_moves_the_cursor(monkeypatch, interval):
+    log = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", log)
+    monkeypatch.setattr(progress, "LOG_INTERVAL", interval)
+    with progress.progress_bar("train", 5, "step") as bar:
+        for _ in range(5):
+            bar.last_print_t -= 10  # as if ten seconds had passed
+            bar.set_postfix_str("loss 1.0", refresh=False)
+            bar.update()
+    lines = log.getvalue().splitlines()
+    assert "\r" not in log.getvalue()
+    assert "\x1b" not in log.getvalue()
+    if interval:
+        assert lines == []
+    else:
+        assert "5/5" in lines[-1]
+        assert "loss 1.0" in lines[-1]
+        assert all(line.startswith("train:") for line in lines)
+
+
+def test_a_terminal_has_a_bar(monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with progress.progress_bar("train", 5, "step") as bar:
+        bar.update(5)
+    assert "\r" in terminal.getvalue()
+
+
+def test_a_disabled_bar_writes_nothing(monkeypatch):
+    log = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", log)
+    monkeypatch.setattr(progress, "LOG_INTERVAL", 0.0)
+    with progress.progress_bar("train", 5, "step", disable=True) as bar:
+        bar.update(4)
+    assert log.getvalue() == ""

@@ -11,7 +11,7 @@ import time
 
 import pytest
 import torch
-from runs import TIMES, metrics
+from runs import environment, timeless, write_settings
 
 from lm.training import checkpoint
 
@@ -20,38 +20,13 @@ pytestmark = [
     pytest.mark.skipif(shutil.which(os.environ.get("CXX", "g++")) is None, reason="torch.compile needs a C++ compiler"),
 ]
 
-SETTINGS = """
-[model]
-vocab_size = 50
-context_length = 32
-num_layers = 2
-d_model = 32
-num_heads = 2
-d_ff = 64
-[train]
-steps = 10000000
-batch_size = 4
-micro_batch_size = 2
-threads = 1
-device = "cpu"
-compile = "on"
-eval_every = 15
-eval_tokens = 100
-checkpoint_every = 10
-keep_checkpoints = 1000000
-"""
-
 
 def lm_train(folder, out, until):
     """Runs `lm train`, with nothing compiled beforehand, until it has made so many steps, then presses Ctrl-C."""
     command = [sys.executable, "-m", "lm", "train", str(folder / "small.toml"), "--out", str(out)]
     cache = folder / f"compiled-{out.name}-{until}"  # torch passes it to a shell: no spaces
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-        "TORCHINDUCTOR_CACHE_DIR": str(cache),
-    }
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+    own = environment(TORCHINDUCTOR_CACHE_DIR=str(cache))
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=own)
     while process.poll() is None and not ((out / "metrics.jsonl").exists() and metrics_so_far(out) >= until):
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
@@ -66,16 +41,15 @@ def metrics_so_far(out):
 
 
 def test_a_compiled_run_continues_to_the_bit(data, tmp_path):
-    (tmp_path / "small.toml").write_text(f'{SETTINGS}[data]\npath = "{data}"\n')
+    every = {"eval_every": 15, "eval_tokens": 100, "checkpoint_every": 10, "keep_checkpoints": 1_000_000}
+    size = {"batch_size": 4, "micro_batch_size": 2, "threads": 1, "device": "cpu"}
+    write_settings(tmp_path / "small.toml", data, steps=10_000_000, compile="on", **size, **every)
     lm_train(tmp_path, tmp_path / "stopped", 30)
     stopped = checkpoint.steps(tmp_path / "stopped" / "checkpoints")[-1]
     lm_train(tmp_path, tmp_path / "stopped", stopped + 60)
     last = checkpoint.steps(tmp_path / "stopped" / "checkpoints")[-1]
     lm_train(tmp_path, tmp_path / "whole", last + 10)
-    one, other = (
-        [{key: value for key, value in line.items() if key not in TIMES} for line in metrics(tmp_path / name)]
-        for name in ("stopped", "whole")
-    )
+    one, other = (timeless(tmp_path / name) for name in ("stopped", "whole"))
     assert one == other[: len(one)]
     step = last // 10 * 10
     assert step > stopped

@@ -8,6 +8,7 @@ import gzip
 import importlib.util
 import itertools
 import json
+import re
 
 import numpy as np
 import pytest
@@ -16,9 +17,11 @@ from runs import CONFIG, assert_continues, metrics, run
 from talks import MARKS, TALK, lines, tokenizer
 
 import lm
+from lm.chat_template import ChatTemplate, Message, default_template
 from lm.commands.cli import main
 from lm.data import open_data, open_tokens, write_tokens
-from lm.data.conversations import ENDLESS, prepare_rows
+from lm.data.conversations import ENDLESS, pair_of, prepare_rows
+from lm.data.rows import messages_in, read_messages, tools_of
 from lm.documents import IGNORE, document_ids_of
 from lm.training.validation import evaluate
 
@@ -35,9 +38,6 @@ def masked(folder, mask, name="train", seed=0):
 @bpe_only
 @pytest.mark.parametrize("special", [MARKS, MARKS[:1]])
 def test_the_assistants_part_alone_is_learned_and_prompts_are_what_was_trained_on(special):
-    from lm.chat_template import default_template
-    from lm.data.rows import read_messages
-
     tok = tokenizer(special)
     template, talk = default_template(tok), read_messages(TALK)
     ids, learned = template.encode(talk)
@@ -58,9 +58,6 @@ def test_the_assistants_part_alone_is_learned_and_prompts_are_what_was_trained_o
 
 @bpe_only
 def test_what_does_not_fit_loses_its_oldest_turns(monkeypatch):
-    from lm.chat_template import ChatTemplate, default_template
-    from lm.data.rows import read_messages
-
     template, talk = default_template(tokenizer()), read_messages(TALK[:4])
     whole = template.prompt(talk)
     assert template.fit(talk, len(whole)) == (whole, 0)
@@ -89,8 +86,6 @@ def test_what_does_not_fit_loses_its_oldest_turns(monkeypatch):
     ],
 )
 def test_lines_that_are_no_conversations_are_named(tmp_path, capsys, line, says):
-    import re
-
     tokenizer().save(tmp_path / "tok.json")
     lines(tmp_path / "talks.jsonl", TALK)
     with open(tmp_path / "talks.jsonl", "a") as file:
@@ -104,8 +99,6 @@ def test_lines_that_are_no_conversations_are_named(tmp_path, capsys, line, says)
 @bpe_only
 def test_a_model_learns_to_answer(tmp_path, capsys):
     """From lines of JSON to an imported run that answers as it was taught: by command alone."""
-    from lm.chat_template import Message, default_template
-
     tokenizer().save(tmp_path / "tok.json")
     ask = [
         [{"role": "user", "content": str(n)}, {"role": "assistant", "content": f"{'ab'[n % 2] * 3}"}] for n in range(8)
@@ -269,7 +262,7 @@ def test_no_conversation_loses_its_beginning_at_the_border_of_a_window(tmp_path,
     data = open_data(tmp_path / "data")
     assert data.parts[0].tokens.window == context
     windows = len(data.parts[0].tokens) // context
-    template, seen = default_template_of(tok), []
+    template, seen = default_template(tok), []
     end = tok.special_tokens["<|endoftext|>"]
     for epoch in range(3):
         for index in range(windows):
@@ -283,7 +276,7 @@ def test_no_conversation_loses_its_beginning_at_the_border_of_a_window(tmp_path,
                     learned = [w for w in labels[begin : stop - 1] if w != IGNORE]
                     assert learned[-1:] == [tok.special_tokens["<|im_end|>"]]
             assert labels[-1] == IGNORE or labels[-1] == tok.special_tokens["<|im_end|>"]
-    expected = [template.encode(messages_from(talk))[0] for talk in [*talks, long]]
+    expected = [template.encode(read_messages(talk))[0] for talk in [*talks, long]]
     cut = next(
         ids
         for ids in map(list, set(seen))
@@ -293,18 +286,6 @@ def test_no_conversation_loses_its_beginning_at_the_border_of_a_window(tmp_path,
     assert tok.decode(cut).endswith("<|im_end|>\n")
     counts = collections.Counter(seen)
     assert counts == {**{tuple(ids): 3 for ids in expected[:-1]}, tuple(cut): 3}
-
-
-def default_template_of(tok):
-    from lm.chat_template import default_template
-
-    return default_template(tok)
-
-
-def messages_from(talk):
-    from lm.data.rows import read_messages
-
-    return read_messages(talk)
 
 
 @bpe_only
@@ -334,9 +315,6 @@ USER, ANSWER = {"role": "user", "content": "hi"}, {"role": "assistant", "content
     ],
 )
 def test_a_key_that_would_change_what_is_learned_is_refused(change, says):
-    from lm.data.conversations import pair_of
-    from lm.data.rows import messages_in, tools_of
-
     on_line = change if "functions" in change or "tools" in change else {}
     answer = ANSWER | ({} if on_line else change)
     with pytest.raises(ValueError, match=says):
@@ -377,7 +355,7 @@ def test_every_form_in_every_kind_of_file_is_one_conversation(tmp_path, kind):
             path.write_bytes(pytest.importorskip("zstandard").compress(text) if kind.endswith("zst") else text)
         source = path.parents[2] if "/" in kind else path
         out = tmp_path / f"out{number}"
-        prepare_rows("conversation", [source], default_template_of(tok), out, context_length=64, heldout=0)
+        prepare_rows("conversation", [source], default_template(tok), out, context_length=64, heldout=0)
         files.append(((out / "train.npy").read_bytes(), (out / "train.mask").read_bytes()))
     assert len(files) == 5
     assert len(set(files)) == 1
@@ -408,9 +386,6 @@ TOOLS_TEMPLATE = """{% if tools %}<|im_start|>system
 @bpe_only
 def test_calls_of_tools_are_learned_and_written_as_transformers_writes_them():
     transformers = pytest.importorskip("transformers")
-    from lm.chat_template import ChatTemplate
-    from lm.data.rows import messages_in, tools_of
-
     tok = tokenizer()
     template = ChatTemplate(tok, TOOLS_TEMPLATE, (tok.special_tokens["<|im_end|>"],))
     share = [
@@ -435,7 +410,7 @@ def test_calls_of_tools_are_learned_and_written_as_transformers_writes_them():
         text = tokenizer_base.apply_chat_template(talk, tools=[TOOL], chat_template=TOOLS_TEMPLATE, tokenize=False)
         assert tok.decode(ids) == text
     with pytest.raises(ValueError, match="the default one writes no tools"):
-        default_template_of(tok).encode(messages_in(WITH_TOOLS), tools_of(WITH_TOOLS))
+        default_template(tok).encode(messages_in(WITH_TOOLS), tools_of(WITH_TOOLS))
 
 
 def runs_of(ids, learned):
@@ -446,8 +421,6 @@ def runs_of(ids, learned):
 
 @bpe_only
 def test_answers_without_an_end_are_counted(tmp_path):
-    from lm.chat_template import ChatTemplate
-
     tok = tokenizer()
     source = (
         "{% for m in messages %}<|im_start|>{{ m.role }}\n"

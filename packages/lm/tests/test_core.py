@@ -9,12 +9,13 @@ import shutil
 import pytest
 import torch
 from models import rotate_neighbours_as_halves
+from talks import tokenizer as of_bytes
 
 import lm
 from lm.commands.cli import main
 from lm.evaluation import evaluate_core, read_core
 
-bpe = pytest.importorskip("bpe")
+pytest.importorskip("bpe")
 pytest.importorskip("yaml")
 LETTERS = "abcdefghijklmnopqrstuvwxyz "
 # label: kind, examples, delimiter, baseline in percent
@@ -45,7 +46,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return bpe.Tokenizer({i: bytes([i]) for i in range(256)}, [], special_tokens=["<|endoftext|>"])
+    return of_bytes(["<|endoftext|>"])
 
 
 @pytest.fixture(scope="module")

@@ -62,7 +62,9 @@ def check(logits, targets, vocab_size):
     torch.testing.assert_close(gradient.double(), wanted_gradient, rtol=bound, atol=bound, equal_nan=True)
     assert (gradient[:, vocab_size:] == 0).all()
     assert (gradient[targets == -100] == 0).all()
-    torch.testing.assert_close(computed(logits, targets, vocab_size, gradient=False)[0], nats, equal_nan=True)
+    alone, untouched = computed(logits, targets, vocab_size, gradient=False)
+    torch.testing.assert_close(alone, nats, equal_nan=True)
+    torch.testing.assert_close(untouched, logits, rtol=0, atol=0, equal_nan=True)
 
 
 @contextlib.contextmanager
@@ -130,10 +132,7 @@ def test_what_stands_beyond_the_vocabulary_does_not_count(dtype):
     logits = randoms(2, 12).to(dtype)
     logits[:, 9] = torch.nan
     logits[:, 10] = torch.inf
-    nats, gradient = computed(logits, torch.tensor([0, 8]), 9)
-    wanted_nats, expected = definition(logits, torch.tensor([0, 8]), 9)
-    torch.testing.assert_close(nats.double(), wanted_nats, rtol=1e-6, atol=1e-5)
-    torch.testing.assert_close(gradient.double(), expected, rtol=ROUNDING[dtype], atol=ROUNDING[dtype])
+    check(logits, torch.tensor([0, 8]), 9)
 
 
 @pytest.mark.parametrize("target", [-1, -101, 9, 11, 12, 2**40, -(2**40)])
@@ -147,11 +146,6 @@ def test_a_target_outside_the_vocabulary_has_no_nats_and_nothing_is_written_ther
     torch.testing.assert_close(nats[[0, 2]].double(), wanted_nats[[0, 2]], rtol=1e-6, atol=1e-5)
     torch.testing.assert_close(buffer.cpu()[[0, 2]].double(), expected[[0, 2]], rtol=1e-6, atol=1e-6)
     assert torch.equal(buffer[3].cpu(), around[3])
-
-
-def test_without_gradient_logits_stay():
-    logits = randoms(3, 20).float()
-    assert torch.equal(computed(logits, torch.tensor([1, -100, 3]), 20, gradient=False)[1], logits)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

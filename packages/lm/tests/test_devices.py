@@ -7,7 +7,7 @@ import warnings
 import pytest
 import torch
 from models import SHAPES
-from runs import CONFIG, MODEL, metrics, new_model, run
+from runs import CONFIG, MODEL, metrics, new_model, run, write_settings
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -88,15 +88,13 @@ def test_memory_that_runs_out_anywhere_is_one_sentence(data, tmp_path, monkeypat
     assert ran_out(error)
     places = {"measured": (measure, "Trainer"), "moved": (train, "Trainer"), "trained": (Trainer, "forward_backward")}
     monkeypatch.setattr(*places[where], full)
-    sizes = [f"--model.{name}={getattr(MODEL, name)}" for name in ("vocab_size", "context_length", "num_layers")]
-    sizes += [f"--model.{name}={getattr(MODEL, name)}" for name in ("d_model", "num_heads", "d_ff")]
-    (tmp_path / "small.toml").write_text("[train]\nsteps = 20\nwarmup_steps = 0\n")
-    arguments = [str(tmp_path / "small.toml"), *sizes]
+    write_settings(tmp_path / "small.toml", steps=20, warmup_steps=0)
     if where == "measured":
-        assert main(["plan", *arguments]) == 0
+        assert main(["plan", str(tmp_path / "small.toml")]) == 0
         assert "out of memory on CPU" in capsys.readouterr().out
         return
-    assert main(["train", *arguments, "--data", str(data), "--out", str(tmp_path / "run"), "--quiet"]) == 1
+    command = ["train", str(tmp_path / "small.toml"), "--data", str(data), "--out", str(tmp_path / "run"), "--quiet"]
+    assert main(command) == 1
     assert "out of memory on CPU" in capsys.readouterr().err
     with pytest.raises(OutOfMemory, match="write --train"):
         run(data, tmp_path / "called")

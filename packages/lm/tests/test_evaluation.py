@@ -16,10 +16,11 @@ import numpy as np
 import pytest
 import torch
 import undertrained
+from corpora import stories, tokenizer
 from models import SHAPES, make
 from runs import CONFIG, MODEL, run, some_tokens
 
-from lm import to_huggingface
+from lm import generate, to_huggingface
 from lm.commands.cli import main
 from lm.config import ModelConfig
 from lm.data import Tokens, open_tokens, write_tokens
@@ -191,8 +192,6 @@ def trained(folder, data, tokenizer, **change):
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    from corpora import stories, tokenizer
-
     folder, tok = tmp_path_factory.mktemp("corpus"), tokenizer()
     tok.save(folder / "tokenizer.json")
     for name, count in (("train", 150), ("heldout", 10)):
@@ -205,8 +204,6 @@ def corpus(tmp_path_factory):
 
 @needs_bpe
 def test_the_command(tmp_path, corpus, capsys):
-    from corpora import tokenizer
-
     folder = trained(tmp_path / "run", corpus, tokenizer())
     exported = to_huggingface(folder, tmp_path / "exported")
     (tmp_path / "heldout.txt").write_text("they ran then<|endoftext|>")
@@ -234,8 +231,6 @@ def test_the_command(tmp_path, corpus, capsys):
 
 @needs_bpe
 def test_tokens_that_never_moved(tmp_path, corpus, capsys):
-    from corpora import tokenizer
-
     tok = tokenizer()
     seen = set(load_ids(corpus / "train.npy"))
     folder = trained(tmp_path / "run", corpus, tok)
@@ -257,8 +252,6 @@ def test_tokens_that_never_moved(tmp_path, corpus, capsys):
 @needs_bpe
 @pytest.mark.parametrize("exported", [False, True])
 def test_tokens_that_were_only_pushed_away(tmp_path, corpus, capsys, exported):
-    from corpora import tokenizer
-
     tok = tokenizer()
     seen = set(load_ids(corpus / "train.npy"))
     folder = trained(tmp_path / "run", corpus, tok, tied_embeddings=True)
@@ -280,8 +273,6 @@ def test_tokens_that_were_only_pushed_away(tmp_path, corpus, capsys, exported):
 
 @needs_bpe
 def test_a_run_that_began_from_weights_is_compared_with_what_config_toml_names(tmp_path, corpus):
-    from corpora import tokenizer
-
     first, second = (trained(tmp_path / name, corpus, tokenizer()) for name in ("first", "second"))
     with (second / "config.toml").open("a") as config:
         config.write(f'\n[start]\nkind = "weights"\nfrom = "{first}"\nstep = 20\n')
@@ -302,9 +293,6 @@ def instance(*arguments):
 @needs_bpe
 @pytest.mark.skipif(importlib.util.find_spec("lm_eval") is None, reason="the package lm_eval is not installed")
 def test_the_harness_asks_and_gets_what_we_score(tmp_path, corpus):
-    from corpora import tokenizer
-
-    from lm import generate
     from lm.evaluation.harness import Harness
 
     tok, folder = tokenizer(), trained(tmp_path / "run", corpus, tokenizer())
@@ -339,8 +327,6 @@ def test_the_harness_asks_and_gets_what_we_score(tmp_path, corpus):
 @pytest.mark.skipif(importlib.util.find_spec("lm_eval") is None, reason="the package lm_eval is not installed")
 @pytest.mark.filterwarnings("ignore")
 def test_a_task_of_ones_own_by_the_command_and_again(tmp_path, corpus, monkeypatch, capsys):
-    from corpora import tokenizer
-
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
     import lm_eval.tasks
@@ -406,10 +392,10 @@ def test_a_task_of_ones_own_by_the_command_and_again(tmp_path, corpus, monkeypat
 
 
 def brute_force(model, ids, context, stride, before):
-    """Each token by a forward pass of its own over exactly the tokens that its window shows."""
+    """Nats of all tokens, and of those that are text, each by a pass over exactly the tokens that its window shows."""
     text = ids.tolist() if before is None else [before, *ids.tolist()]
     count = len(text) - 1
-    total = math.log(model.config.vocab_size) if before is None else 0.0
+    total, of_text = [math.log(model.config.vocab_size) if before is None else 0.0] * 2
     for position in range(count):
         if position < context:
             begin = 0
@@ -418,8 +404,9 @@ def brute_force(model, ids, context, stride, before):
             begin = end - context
         with torch.no_grad():
             logits = model(torch.tensor([text[begin : position + 1]]))[0, -1].double()
-        total -= float(logits.log_softmax(-1)[text[position + 1]])
-    return total
+        nats = -float(logits.log_softmax(-1)[text[position + 1]])
+        total, of_text = total + nats, of_text + nats * (text[position + 1] != before)
+    return total, of_text
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 8, 9, 40, 47])
@@ -432,35 +419,16 @@ def test_evaluate_is_exact_to_the_first_token(tmp_path, count, stride, before):
     tokens = write_tokens(tmp_path / "a.npy", ids, text_bytes=3 * count, end_of_text=before)
     score = evaluate(model, tokens, context_length=8, stride=stride, batch_size=3)
     assert score.tokens == count
-    assert score.nats == pytest.approx(brute_force(model, ids, 8, stride, before), rel=1e-9)
+    assert (score.nats, score.text_nats) == pytest.approx(brute_force(model, ids, 8, stride, before), rel=1e-9)
     ends = 0 if before is None else int((ids == before).sum())
     if ends == count:
         assert score.bits_per_byte is None  # there is no text
     else:
         assert score.bytes == pytest.approx(3 * count)
         assert score.bits_per_byte == pytest.approx(score.text_nats / math.log(2) / (3 * count))
-    assert (score.text_nats < score.nats) == (ends > 0)
     if before is None:
         assert evaluate(model, ids, context_length=8, stride=stride).nats == pytest.approx(score.nats, rel=1e-9)
     assert model.training
-
-
-@needs_bpe
-def test_bits_per_byte_do_not_depend_on_the_name_of_the_end_of_text(tmp_path):
-    """The same model, ids and text by two tokenizers that differ in that name; by nanochat's definition."""
-    import bpe
-
-    scores = []
-    for name in ("<|endoftext|>", "</s>"):
-        (tmp_path / "t.txt").write_text("".join(f"the cat sat on mat {i}{name}" for i in range(40)))
-        tokenizer = bpe.train([tmp_path / "t.txt"], 300, special_tokens=[name])
-        tokenizer.encode_file(tmp_path / "t.txt", tmp_path / "t.npy", end_of_text=name)
-        torch.manual_seed(0)
-        model = Transformer(dataclasses.replace(MODEL, vocab_size=300, num_layers=1))
-        scores.append(evaluate(model, open_tokens(tmp_path / "t.npy")))
-    assert scores[0].nats == scores[1].nats
-    assert scores[0].bits_per_byte == scores[1].bits_per_byte
-    assert scores[0].bytes == sum(len(f"the cat sat on mat {i}") for i in range(40))
 
 
 def test_a_sample_is_spread_over_the_text_and_in_proportion(tmp_path):

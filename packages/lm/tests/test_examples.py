@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
-from pathlib import Path
 
+import grpo
 import numpy as np
 import pytest
+import sgd
 
 import lm
-
-EXAMPLES = Path(__file__).parent.parent / "examples"
-
-
-def example(name):
-    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.parametrize("rate", [1.0, 10.0, 100.0, 1000.0])
 def test_the_exercise_is_its_closed_form(rate):
-    losses = example("sgd").exercise(rate, 8, shape=(4, 5), seed=2)
+    losses = sgd.exercise(rate, 8, shape=(4, 5), seed=2)
     expected = losses[0]
     for step, loss in enumerate(losses):
         assert loss == pytest.approx(expected, rel=1e-4, abs=1e-9)
@@ -31,7 +22,6 @@ def test_the_exercise_is_its_closed_form(rate):
 
 
 def test_the_exercise_from_the_command_line(capsys):
-    sgd = example("sgd")
     sgd.main([])
     stdout = capsys.readouterr().out
     assert stdout.splitlines()[0].split() == ["step", "rate", "10", "rate", "100", "rate", "1000"]
@@ -45,7 +35,7 @@ def test_the_exercise_from_the_command_line(capsys):
 
 
 def test_grpo_on_sums_says_what_it_learned(tmp_path, capsys):
-    grpo, out, chart = example("grpo"), tmp_path / "out", tmp_path / "chart.svg"
+    out, chart = tmp_path / "out", tmp_path / "chart.svg"
     small = ["--supervised", "3", "--steps", "2", "--problems", "2", "--group-size", "2", "--chart", str(chart)]
     before, after = grpo.main([str(out), *small])
     stdout = capsys.readouterr().out.splitlines()

@@ -15,6 +15,7 @@ import time
 import pytest
 import tomli_w
 from corpora import write_predictable_tokens
+from runs import environment
 
 from lm.commands.cli import main
 from lm.commands.experiment import BASE, variants_of
@@ -125,20 +126,11 @@ def test_the_page_shows_the_first_seed_that_has_ended(work):
     assert f"{outcomes[trial.name].loss:.4f}" in (work / "runs" / "report.html").read_text()
 
 
-@pytest.mark.soak  # a process that imports torch
-def test_runs_side_by_side_fail_as_those_in_turn(work, capfd):
-    assert lm("--model.d_model", "2000000", "--jobs", "2") == 1
-    stderr = capfd.readouterr().err
-    assert stderr.startswith("lm: not enough memory on CPU")
-    assert stderr.count("\n") == 1
-
-
 @pytest.mark.soak  # five processes that import torch
 def test_sigterm_stops_runs_side_by_side(work):
     more = ["--train.steps", "20000", "--train.log_every", "100", "--train.learning_rate", "1e-3,1e-2", "--seeds", "1"]
     command = [sys.executable, "-m", "lm", "experiment", "tiny.toml", "--data", ".", "--out", "runs", "--quiet"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, filter(None, sys.path)))}
-    process = subprocess.Popen([*command, *more, "--jobs", "2"], env=environment, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([*command, *more, "--jobs", "2"], env=environment(), stderr=subprocess.PIPE, text=True)
     runs = [work / "runs" / f"learning_rate={rate}-seed-0" for rate in ("1e-3", "1e-2")]
     while process.poll() is None and not all((folder / "metrics.jsonl").exists() for folder in runs):
         time.sleep(0.01)

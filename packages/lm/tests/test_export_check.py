@@ -9,6 +9,7 @@ import pytest
 import safetensors.torch
 import torch
 from models import SHAPES, make
+from talks import MARKS
 
 import lm
 from lm.chat_template import default_template
@@ -18,7 +19,6 @@ from lm.interop.check import check_export
 bpe = pytest.importorskip("bpe")
 pytest.importorskip("gguf")
 transformers = pytest.importorskip("transformers")
-MARKS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 
 
 @pytest.fixture(scope="module")
@@ -44,19 +44,10 @@ def test_an_export_is_what_it_was_made_of(source, tmp_path, capsys, name, dtype)
     assert ("llama.cpp reads it" in output) == (name != "out" and importlib.util.find_spec("llama_cpp") is not None)
 
 
-@pytest.mark.parametrize("shape", ["gpt2", "llama", "gemma2", "olmo2"])
+@pytest.mark.parametrize("shape", ["gpt2", "llama"])
 @pytest.mark.parametrize("name", ["out", "m.gguf"])
-def test_every_reader_of_several_families(tmp_path, shape, name):
-    if shape in SHAPES:
-        model = make(vocab_size=270, context_length=80, dtype=torch.float32, **SHAPES[shape], d_model=32)
-    else:
-        sizes = {"vocab_size": 270, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
-        sizes |= {"num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 80, "head_dim": 16}
-        torch.manual_seed(0)
-        sizes |= {"query_pre_attn_scalar": 16} if shape == "gemma2" else {}
-        config = transformers.AutoConfig.for_model(shape, **sizes, pad_token_id=0)
-        transformers.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "source")
-        model = lm.load(tmp_path / "source")
+def test_every_reader_of_two_families(tmp_path, shape, name):
+    model = make(vocab_size=270, context_length=80, dtype=torch.float32, **SHAPES[shape], d_model=32)
     lm.to_huggingface(model, tmp_path / "model")
     write = lm.to_huggingface if name == "out" else lm.to_gguf
     readers = list(check_export(tmp_path / "model", write(model, tmp_path / name, dtype="fp32"), dtype="fp32"))

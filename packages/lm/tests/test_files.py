@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from runs import environment
 
 from lm import files
 from lm.files import Locked, atomic_file, atomic_write, lock, sha256
@@ -61,8 +62,7 @@ def test_an_error_leaves_the_file_as_it_was_and_nothing_else(tmp_path, monkeypat
 def test_a_lock_is_held_by_one_process_and_ends_with_it(tmp_path):
     holder = "import sys, time\nfrom pathlib import Path\nfrom lm.files import lock\n"
     holder += "with lock(Path(sys.argv[1])): print(1, flush=True); time.sleep(60)"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    process = subprocess.Popen([sys.executable, "-c", holder, tmp_path], stdout=subprocess.PIPE, env=environment)
+    process = subprocess.Popen([sys.executable, "-c", holder, tmp_path], stdout=subprocess.PIPE, env=environment())
     process.stdout.readline()
     with pytest.raises(Locked, match=f"process {process.pid} is at work"), lock(tmp_path):
         pass

@@ -14,10 +14,11 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from interpreter import CUDA, DEVICE, DTYPES, MARKS, PHASES, needs_cuda
+from models import attend
 from torch.utils.checkpoint import checkpoint
 
 import lm
-from lm.attention import attention, has_flash, probe, visible
+from lm.attention import attention, has_flash, probe
 from lm.families import build
 from lm.families.gemma import Gemma2Config
 from lm.families.gpt_oss import GptOssConfig
@@ -51,25 +52,6 @@ def randoms(*shape, dtype=torch.float64, seed=0):
     return torch.randn(*shape, generator=generator, dtype=torch.float64).to(DEVICE, dtype)
 
 
-def definition(q, k, v, causal=True, sliding_window=None, document_ids=None, softcap=None, sinks=None):
-    """Output and log-sum-exp of softmax(q kᵀ / √head_dim) v, in the dtype of q; zeros and -inf where nothing is
-    seen."""
-    group, queries, keys = q.shape[1] // k.shape[1], q.shape[2], k.shape[2]
-    k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
-    seen = visible(
-        queries, keys, causal=causal, sliding_window=sliding_window, document_ids=document_ids, device=q.device
-    )
-    scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
-    if softcap is not None:
-        scores = (scores / softcap).tanh() * softcap
-    scores = scores.masked_fill(~seen, -math.inf)
-    lse = scores.logsumexp(-1)
-    if sinks is not None:
-        lse = lse.logaddexp(sinks.to(lse.dtype)[:, None])
-    weights = (scores - lse.masked_fill(lse.isinf(), 0.0)[..., None]).exp()
-    return weights @ v, lse
-
-
 @st.composite
 def cases(draw):
     """q, k, v in float64, rounded to a dtype; the masks; that dtype.
@@ -77,7 +59,8 @@ def cases(draw):
     Lengths go over the tiles of the interpreter, 16.
     """
     dtype = draw(st.sampled_from(DTYPES))
-    batch, kv_heads, group = draw(st.integers(1, 2)), draw(st.integers(1, 2)), draw(st.integers(1, 2))
+    heads = [(1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2), (2, 1, 2), (1, 2, 2)]  # each has a program for every tile
+    batch, kv_heads, group = draw(st.sampled_from(heads))
     queries, keys = draw(st.integers(1, 40)), draw(st.integers(1, 40))
     head_dim = draw(st.sampled_from([16, 20, 32, 64]))
     causal = draw(st.booleans())
@@ -103,7 +86,7 @@ def run(function, *tensors_upstream_dtype):
 
 def three_ways(q, k, v, upstream, dtype, masks):
     """Our output and gradients, each beside SDPA's and the exact one."""
-    exact = run(lambda *x: definition(*x, **masks)[0], q, k, v, upstream, torch.float64)
+    exact = run(lambda *x: attend(*x, **masks)[0], q, k, v, upstream, torch.float64)
     ours = run(lambda *x: flash_attention(*x, **masks), q, k, v, upstream, dtype)
     sdpa = run(lambda *x: attention(*x, **masks, backend="sdpa"), q, k, v, upstream, dtype)
     return zip(ours, sdpa, exact, strict=True)
@@ -124,7 +107,7 @@ def keys_for_all(queries, keys, head_dim):
     return q, k, v, {"causal": False}, torch.float32
 
 
-@settings(max_examples=16, deadline=None, phases=PHASES)
+@settings(max_examples=10, deadline=None, phases=PHASES)
 @given(case=cases())
 @example(case=one_key_each(2, 2, 32))
 @example(case=one_key_each(2, 20, 64))
@@ -151,16 +134,16 @@ def spares(leaves, upstream, dtype, masks):
 
     def summed(rows):
         """Pᵀ of rows (batch, heads, queries, head_dim), over the queries of a group."""
-        return run(lambda v: definition(q, k, v, **masks)[0], v, rows, torch.float64)[1].max()
+        return run(lambda v: attend(q, k, v, **masks)[0], v, rows, torch.float64)[1].max()
 
-    weighted, lse = definition(q, k, v.abs(), **masks)
+    weighted, lse = attend(q, k, v.abs(), **masks)
     lse = lse.masked_fill(lse.isinf(), 0.0)
     terms = (do * weighted).sum(-1, keepdim=True) / math.sqrt(q.shape[-1])
     of_scores = ROUNDING[dtype] + of_cap
     of_sinks = [(sinks[0][:, None] - lse).exp() * terms[..., 0] * math.sqrt(q.shape[-1])] if sinks else []
     return [
         of_cap * weighted.max(),
-        of_scores * (terms * definition(q, k, k.abs(), **masks)[0]).max(),
+        of_scores * (terms * attend(q, k, k.abs(), **masks)[0]).max(),
         of_scores * summed(terms * q.abs()),
         summed((ROUNDING[torch.float32] * lse.abs()[..., None] + of_cap) * do),
         *(of_scores * each.sum((0, 2)).max() for each in of_sinks),
@@ -174,8 +157,10 @@ def check(actual, peer, want, spare=0.0):
     assert error <= 2 * allowed + ROUNDING[actual.dtype] * want.abs().max().clamp_min(1.0) + spare
 
 
-@pytest.mark.parametrize("masks", [{}, {"causal": False}, {"sliding_window": 9}])
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("dtype", "masks"),
+    [(torch.float32, {}), (torch.float16, {"causal": False}), (torch.bfloat16, {"sliding_window": 9})],
+)
 def test_where_numbers_are_many_no_rounding_is_allowed_for(dtype, masks):
     q, k, v, upstream = (randoms(2, 2, 40, 32, dtype=dtype, seed=seed) for seed in range(4))
     for actual, peer, want in three_ways(q, k, v, upstream, dtype, masks):
@@ -202,7 +187,7 @@ def test_soft_caps_and_sinks_are_off_by_at_most_twice_what_whole_scores_are(dtyp
     exact, ours, whole = (
         run(functools.partial(with_sinks(function, {"softcap": softcap}), **masks), *leaves, upstream, kind)
         for function, kind in (
-            (lambda *x, **more: definition(*x, **more)[0], torch.float64),
+            (lambda *x, **more: attend(*x, **more)[0], torch.float64),
             (flash_attention, dtype),
             (functools.partial(attention, backend="matmul"), dtype),
         )
@@ -226,20 +211,10 @@ def test_gradients_in_float64_are_those_of_autograd_and_of_finite_differences(ma
     assert torch.autograd.gradcheck(functools.partial(flash_attention, **masks), (q, k, v), atol=1e-4, fast_mode=True)
     ours, exact = (
         run(lambda *x: function(*x, **masks), q, k, v, torch.ones_like(q), torch.float64)  # noqa: B023
-        for function in (flash_attention, lambda *x, **more: definition(*x, **more)[0])
+        for function in (flash_attention, lambda *x, **more: attend(*x, **more)[0])
     )
     for actual, expected in zip(ours, exact, strict=True):
         torch.testing.assert_close(actual, expected, rtol=1e-12, atol=1e-12)
-
-
-def test_rows_with_nothing_to_see_are_zeros_and_have_no_gradient():
-    leaves = [randoms(1, 1, n, 16, dtype=torch.float32, seed=s).requires_grad_() for s, n in enumerate((20, 3, 3))]
-    out = flash_attention(*leaves)
-    assert (out[:, :, :17] == 0).all()
-    assert out[:, :, 17:].isfinite().all()
-    out.sum().backward()
-    assert (leaves[0].grad[:, :, :17] == 0).all()
-    assert all(x.grad.isfinite().all() for x in leaves)
 
 
 @pytest.mark.parametrize(("batch", "queries", "keys"), [(0, 3, 3), (1, 0, 3), (2, 3, 0)])
@@ -319,10 +294,9 @@ def test_heads_start_side_by_side_as_far_as_the_cache_has_room(monkeypatch):
     assert together(8, 12, 12, 1024, 64, sliding_window=128) == 1
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_the_same_bits_every_time(dtype):
-    q, k, v = randoms(1, 4, 40, 32, dtype=dtype), *(randoms(1, 2, 40, 32, dtype=dtype, seed=s) for s in (1, 2))
-    first, second = (run(flash_attention, q, k, v, q, dtype) for _ in range(2))
+def test_the_same_bits_every_time():
+    q, k, v = small(1, 4, 40, 32), *(small(1, 2, 40, 32, seed=s) for s in (1, 2))
+    first, second = (run(flash_attention, q, k, v, q, torch.float32) for _ in range(2))
     assert all(torch.equal(x, y) for x, y in zip(first, second, strict=True))
 
 
@@ -332,7 +306,7 @@ def test_tiles_of_other_shapes_and_tensor_descriptors(monkeypatch, head_dim):
     q, k, v = randoms(1, 2, 40, head_dim).float(), *(randoms(1, 1, 70, head_dim, seed=s).float() for s in (1, 2))
     document_ids = torch.tensor([[0] * 37 + [5] * 33])
     for masks in ({}, {"sliding_window": 19, "document_ids": document_ids}, {"causal": False}):
-        want = run(lambda *x: definition(*x, **masks)[0], q, k, v, q, torch.float64)  # noqa: B023
+        want = run(lambda *x: attend(*x, **masks)[0], q, k, v, q, torch.float64)  # noqa: B023
         for described in (False, True):
             tiles = {"forward": (16, 32), "keys": (32, 16), "queries": (32, 32)}
             for kind, (rows, columns) in tiles.items():
@@ -418,22 +392,6 @@ def test_autocast_casts_as_for_torchs_own():
     assert torch.equal(out, flash_attention(q.half(), q.half(), q.half()))
 
 
-def test_checkpointing_and_twice_under_no_grad():
-    q = randoms(1, 1, 20, 16).float().requires_grad_()
-
-    def twice(x):
-        return flash_attention(flash_attention(x, x, x), x, x)
-
-    want = torch.autograd.grad(twice(q).sum(), q)[0]
-    assert torch.equal(torch.autograd.grad(checkpoint(twice, q, use_reentrant=False).sum(), q)[0], want)
-    with torch.no_grad():
-        first, second = twice(q), twice(q)
-    assert not first.requires_grad
-    assert torch.equal(first, second)
-    with torch.inference_mode():
-        assert torch.equal(twice(q), first)
-
-
 def test_the_model_learns_through_it(monkeypatch):
     config = lm.ModelConfig(11, 24, 2, 32, 2, 40, num_kv_heads=1, sliding_window=7)
     model = lm.Transformer(config).to(DEVICE)
@@ -496,7 +454,7 @@ def test_decoding_is_attention_however_the_keys_are_shared_out(
         out = decoding.decode(Problem(q, k, v, **masks), given_lengths)
     for b, length in enumerate(has):
         own = [q[b : b + 1], *(x[b : b + 1, :, :length] for x in (k, v))]
-        want, _ = definition(*(x.double() for x in own), **masks)
+        want, _ = attend(*(x.double() for x in own), **masks)
         backend = "matmul" if changes else "sdpa"
         check(out[b : b + 1], attention(*own, **masks, backend=backend) if length else torch.zeros_like(own[0]), want)
 
@@ -528,7 +486,7 @@ def test_decoding_from_pages_is_decoding(dtype, heads, queries, lengths, page, s
     for b, length in enumerate(lengths):
         at = (table[b, :, None] * page + torch.arange(page, device=DEVICE)).flatten()[:length]
         own = [q[b : b + 1], *(x[None, :, at] for x in (keys, values))]
-        want, _ = definition(*(x.double() for x in own), **masks)
+        want, _ = attend(*(x.double() for x in own), **masks)
         check(out[b : b + 1], attention(*own, **masks, backend="matmul" if changes else "sdpa"), want)
 
 
@@ -667,7 +625,7 @@ def test_the_pages_own_attention_is_right():
     exec(code, names)
     q, k, v = (randoms(1, 1, length, 16, seed=length).cpu() for length in (5, 37, 37))
     out, lse = names["attend"](q[0, 0].float(), k[0, 0].float(), v[0, 0].float())
-    want, want_lse = definition(q, k, v, causal=False)
+    want, want_lse = attend(q, k, v, causal=False)
     torch.testing.assert_close(out.double(), want[0, 0], atol=1e-6, rtol=1e-5)
     torch.testing.assert_close(lse[:, 0].double(), want_lse[0, 0], atol=1e-6, rtol=1e-5)
 

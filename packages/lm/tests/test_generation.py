@@ -1,5 +1,4 @@
-"""Generation: the cache against the uncached model, sampling against its definition, texts beside each other and
-alone."""
+"""The cache against the uncached model, sampling against its definition, texts beside each other and alone."""
 
 from __future__ import annotations
 
@@ -16,11 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from models import SHAPES, make, needs_compiler, some_ids
 
+from lm.commands.cli import main
 from lm.generation.decoder import Decoder
 from lm.generation.sampling import History, NoToken, Sampling
 from lm.generation.scheduler import Scheduler
 from lm.generation.stream import StreamDecoder, generate, generate_batch, stream
+from lm.interop.loading import model_text
 from lm.ops.cpu.int8 import Int8Linear, quantized
+from lm.tokenizer import END_OF_TEXT
+from lm.training.run import read
 
 ALL = {"num_kv_heads": 1, "sliding_window": 4, "norm_placement": "post", "bias": True, "qk_norm": True}
 MORE_SHAPES = SHAPES | {"all at once": ALL, "exact": {"ffn": "gelu_exact"}, "slowed": {"rope_factor": 3.0}}
@@ -57,16 +60,14 @@ def test_every_split_of_texts_of_different_lengths_gives_the_uncached_logits(sha
             torch.testing.assert_close(logits, whole[0, ends[0] - 1], rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_steps_in_narrower_numbers_are_as_near_as_those_numbers_are(dtype):
-    model, ids = make(dtype=dtype, qk_norm=True), some_ids(2)
+def test_steps_in_bfloat16_are_as_near_as_its_numbers_are():
+    model, ids = make(dtype=torch.bfloat16, qk_norm=True), some_ids(2)
     decoder = Decoder(model, rows=2)
     with torch.no_grad():
         whole = model(ids)
     for place in range(10):
         logits = decoder.step(ids[:, place].tolist())
-    tolerance = 1e-5 if dtype == torch.float32 else 0.1
-    torch.testing.assert_close(logits, whole[:, -1], rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(logits, whole[:, -1], rtol=0.1, atol=0.1)
 
 
 def test_a_row_without_room_is_refused():
@@ -218,10 +219,9 @@ def test_weights_that_are_no_numbers_are_said(temperature):
         generate(model, [1], max_new_tokens=1, temperature=temperature)
 
 
-def kept_by(logits, top_k=None, top_p=None, min_p=None):
-    """The tokens that sampling may choose, by the definitions."""
-    p = torch.tensor(logits).softmax(0)
-    order = sorted(range(len(logits)), key=lambda i: -p[i])
+def kept_by(p, top_k=None, top_p=None, min_p=None):
+    """The tokens that sampling may choose of those with the probabilities p, by the definitions."""
+    order = sorted(range(len(p)), key=lambda i: -p[i])
     if top_k is not None:
         order = order[:top_k]
         p = p / p[order].sum()
@@ -241,29 +241,17 @@ def kept_by(logits, top_k=None, top_p=None, min_p=None):
 @pytest.mark.parametrize(
     "how", [{}, {"top_k": 3}, {"top_p": 0.7}, {"min_p": 0.3}, {"top_k": 4, "top_p": 0.8}, {"top_p": 0.9, "min_p": 0.2}]
 )
-def test_sampling_draws_from_what_it_keeps_and_in_proportion(how):
-    logits = [0.3, 2.0, -1.0, 1.1, 1.7, -2.2]
-    generator, sampling = torch.Generator().manual_seed(0), Sampling(**how)
-    draws = [sampling.choose(torch.tensor(logits), generator=generator) for _ in range(3000)]
-    candidates = kept_by(logits, **how)
+@pytest.mark.parametrize("temperature", [1.0, 1.5])
+def test_sampling_draws_from_what_it_keeps_and_in_proportion(how, temperature):
+    logits = torch.tensor([0.3, 2.0, -1.0, 1.1, 1.7, -2.2])
+    generator, sampling = torch.Generator().manual_seed(0), Sampling(temperature, **how)
+    draws = [sampling.choose(logits, generator=generator) for _ in range(3000)]
+    p = (logits / temperature).softmax(0)
+    candidates = kept_by(p, **how)
     assert set(draws) == candidates
-    p = torch.tensor(logits).softmax(0)
     for i in candidates:
         share = float(p[i] / p[sorted(candidates)].sum())
         assert draws.count(i) / 3000 == pytest.approx(share, abs=4 * math.sqrt(share * (1 - share) / 3000) + 1e-9)
-
-
-def test_temperature_and_repetition_penalty():
-    logits = torch.tensor([1.0, 1.5, -1.0])
-    greedy = Sampling(temperature=0, repetition_penalty=2.0)
-    assert Sampling(temperature=0).choose(logits) == 1
-    assert greedy.choose(logits, history=History(3, [1], [1])) == 0
-    assert greedy.choose(torch.tensor([-1.0, -1.5]), history=History(2, [0], [])) == 1
-    generator = torch.Generator().manual_seed(0)
-    cold = [Sampling(temperature=0.1).choose(logits, generator=generator) for _ in range(300)]
-    hot = [Sampling(temperature=100.0).choose(logits, generator=generator) for _ in range(300)]
-    assert cold.count(1) > 280
-    assert 60 < hot.count(2) < 140
 
 
 def test_penalties_count_tokens_as_they_are_defined():
@@ -352,19 +340,6 @@ def test_tiny_temperatures_are_greedy(native, temperature):
         assert more.keys() == {"repetition_penalty"} or expected == greedy
 
 
-@pytest.mark.parametrize(
-    ("change", "kind", "says"),
-    [
-        ({"temperature": None}, TypeError, "temperature to be a number, got None"),
-        ({"top_p": "0.9"}, TypeError, "top_p to be a number, got '0.9'"),
-        ({"seed": 2**70}, ValueError, "seed to be from"),
-    ],
-)
-def test_settings_of_a_wrong_type_are_named(change, kind, says):
-    with pytest.raises(kind, match=says):
-        generate(make(), [1], **({"max_new_tokens": 1} | change))
-
-
 class Letters:
     """A tokenizer of these tokens."""
 
@@ -447,14 +422,8 @@ def test_int8_layers_of_any_size(inputs, outputs, rows, lead):
 
 
 def test_every_end_of_text_that_prepare_takes_ends_generation(tmp_path, data):
-    """A run stops at the end-of-text of its data, whatever that is called: its id is kept in the run's
-    configuration."""
+    """A run stops at the end-of-text of its data, whatever that is called, whose id its configuration keeps."""
     bpe = pytest.importorskip("bpe")
-    from lm.commands.cli import main
-    from lm.interop.loading import model_text
-    from lm.tokenizer import END_OF_TEXT
-    from lm.training.run import read
-
     (tmp_path / "t.jsonl").write_text("".join(f'{{"text": "it is {n}"}}\n' for n in range(400)))
     for name in (*END_OF_TEXT, "<my end>"):
         folder = tmp_path / str(abs(hash(name)))
@@ -545,6 +514,9 @@ def test_a_model_in_training_generates_without_dropout_and_keeps_its_mode(native
         ([1, 2.5], {}, TypeError, "2.5"),
         ([1], {"max_new_tokens": 2.5}, TypeError, "max_new_tokens.*2.5"),
         ([1], {"top_k": 1.5}, TypeError, "top_k.*1.5"),
+        ([1], {"temperature": None}, TypeError, "temperature to be a number, got None"),
+        ([1], {"top_p": "0.9"}, TypeError, "top_p to be a number, got '0.9'"),
+        ([1], {"seed": 2**70}, ValueError, "seed to be from"),
         ([1], {"seed": "a"}, TypeError, "seed.*'a'"),
         ([1], {"stop_tokens": 5}, TypeError, "stop_tokens.*5"),
         ([1], {"stop_tokens": "a"}, TypeError, "stop_tokens.*'a'"),

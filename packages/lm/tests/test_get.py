@@ -6,7 +6,6 @@ import hashlib
 import importlib.util
 import itertools
 import json
-import os
 import random
 import socket
 import subprocess
@@ -15,9 +14,12 @@ import threading
 import time
 
 import pytest
-from corpora import as_json_lines, as_text, read_back, stories, tokenizer
+import torch
+from corpora import as_json_lines, as_text, read_back, stories
 from hub import COMMIT, Hub
+from runs import environment
 
+import lm
 from lm.commands.cli import main
 from lm.data import corpora, open_data, open_tokens, token_files
 from lm.data.hub import Cancelled, HubFile, download
@@ -195,12 +197,7 @@ def test_a_download_that_is_told_to_stop_keeps_what_it_has(serve, tmp_path):
 
 
 def test_a_model_comes_by_its_name_once(serve, tmp_path, monkeypatch):
-    """hf://OWNER/NAME: what is in the Hub's cache is not downloaded again, and what is no part of a model not at
-    all."""
-    import torch
-
-    import lm
-
+    """hf://OWNER/NAME is downloaded once, without what is no part of a model."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = lm.Transformer(lm.ModelConfig(19, 16, 1, 8, 2, 8)).eval()
@@ -229,9 +226,6 @@ def test_a_model_comes_by_its_name_once(serve, tmp_path, monkeypatch):
 
 
 def test_a_bare_name_without_a_hub_is_one_sentence(monkeypatch, tmp_path):
-    import lm
-    from lm.commands.cli import main
-
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.chdir(tmp_path)
     for call in (lm.load, lm.from_huggingface):
@@ -241,13 +235,6 @@ def test_a_bare_name_without_a_hub_is_one_sentence(monkeypatch, tmp_path):
 
 
 # From end to end
-
-
-@pytest.fixture
-def tok(tmp_path):
-    small = tokenizer()
-    small.save(tmp_path / "tok.json")
-    return small
 
 
 def command(tmp_path, name="tinystories"):
@@ -388,8 +375,7 @@ def test_killed_in_the_middle_of_a_download_the_same_command_goes_on(tmp_path, t
     hub = serve(TINY, {TRAIN: as_text(documents), VALID: as_text(stories(50, 1))})
     hub.stall = 0.6
     hub.faults = ["stall", "stall"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    process = subprocess.Popen([sys.executable, "-c", RUN, *command(tmp_path)], env=environment)
+    process = subprocess.Popen([sys.executable, "-c", RUN, *command(tmp_path)], env=environment())
     while not hub.seen and process.poll() is None:
         time.sleep(0.01)
     time.sleep(0.1)
@@ -410,12 +396,11 @@ def test_killed_twenty_times_the_tokens_are_those_of_one_that_was_not(tmp_path, 
     whole = {path.name: path.read_bytes() for path in (tmp_path / "out").glob("*-*.*")}
     (tmp_path / "out").rename(tmp_path / "whole")
     hub.faults = ["drop", "stall", "drop"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     ready = RUN.replace("; sys.exit", "; import bpe, lm.data.get; print('ready', flush=True); sys.exit")
     draw = random.Random(0)
     for _ in range(20):
         attempt = [sys.executable, "-c", ready, *command(tmp_path), *more]
-        with subprocess.Popen(attempt, env=environment, stdout=subprocess.PIPE) as process:
+        with subprocess.Popen(attempt, env=environment(), stdout=subprocess.PIPE) as process:
             process.stdout.readline()
             time.sleep(draw.random() * 0.4)
             process.kill()

@@ -1,6 +1,6 @@
 """Runs on several hosts, as far as network namespaces are such: `torchrun --nnodes`, a dead link, a host that dies.
 
-All but two are marked soak: each starts four processes or more that import torch.
+All but one are marked soak: each starts four processes or more that import torch.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 import pytest
 import torch
 from hosts import address, network, torchrun
-from runs import metrics, write_settings
+from runs import losses, metrics, write_settings
 
 from lm.commands.cli import main
 from lm.training import checkpoint
@@ -32,10 +32,6 @@ def settings(with_ends, tmp_path):
     return write
 
 
-def losses(folder):
-    return [line.get("loss", line.get("val_loss")) for line in metrics(folder)]
-
-
 def output_of(tmp_path, number):
     return (tmp_path / f"said{number}").read_text()
 
@@ -47,21 +43,11 @@ def wait_for_step(folder, step, hosts):
         time.sleep(0.02)
 
 
-# `lm`, whose processes wait a second for a file of another's instead of half a minute
-IMPATIENT = """
-import sys
-from lm.commands.cli import main
-from lm.training import distributed
-distributed.SHARED_WITHIN = 1.0
-sys.exit(main())
-"""
-
-
-def without_torchrun(hosts, tmp_path, train, outs, program=("-m", "lm")):
-    """Starts a process on each of two hosts, as torchrun does, but watched over by nobody."""
-    for number, out in enumerate(outs, 1):
+def without_torchrun(hosts, tmp_path, train):
+    """Starts a process of a run on each of two hosts, as torchrun does, but watched over by nobody."""
+    for number in (1, 2):
         where = {"RANK": str(number - 1), "WORLD_SIZE": "2", "MASTER_ADDR": address(1), "MASTER_PORT": "29500"}
-        command = [sys.executable, *program, *train, "--out", str(tmp_path / out)]
+        command = [sys.executable, "-m", "lm", *train, "--out", str(tmp_path / "run")]
         hosts.start(number, tmp_path / f"said{number}", *command, **where)
 
 
@@ -69,40 +55,16 @@ def test_two_hosts_have_the_losses_of_one_process(settings, tmp_path):
     train = settings(20)
     assert main([*train, "--out", str(tmp_path / "alone")]) == 0
     with network() as hosts:
-        without_torchrun(hosts, tmp_path, train, ["run", "run"])
+        without_torchrun(hosts, tmp_path, train)
         assert hosts.wait() == [0, 0], output_of(tmp_path, 1)
     assert checkpoint.load(tmp_path / "run" / "checkpoints").step == 20
     assert losses(tmp_path / "run") == pytest.approx(losses(tmp_path / "alone"), rel=2e-5)
 
 
-def test_two_hosts_that_share_no_disk_are_refused_before_the_first_step(settings, tmp_path):
-    with network() as hosts:
-        without_torchrun(hosts, tmp_path, settings(20), ["run1", "run2"], ("-c", IMPATIENT))
-        assert 0 not in hosts.wait()
-    for number in (1, 2):
-        assert str(tmp_path / "run2") in output_of(tmp_path, number)
-        assert "config.toml" in output_of(tmp_path, number)
-        assert not (tmp_path / f"run{number}" / "metrics.jsonl").exists()
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
-def test_torchrun_on_two_hosts_has_the_losses_of_one_process(settings, tmp_path, parallel):
-    train = [*settings(40), "--train.parallel", parallel, "--out"]
-    assert main([*train, str(tmp_path / "alone")]) == 0
-    with network() as hosts:
-        for number in (1, 2):
-            command = [*torchrun(number, 2), "-m", "lm", *train, str(tmp_path / "run")]
-            hosts.start(number, tmp_path / f"said{number}", *command)
-        assert hosts.wait() == [0, 0], output_of(tmp_path, 1)
-    assert losses(tmp_path / "run") == pytest.approx(losses(tmp_path / "alone"), rel=2e-5)
-    assert checkpoint.load(tmp_path / "run" / "checkpoints").step == 40
-
-
 @pytest.mark.soak
 def test_a_dead_link_is_noticed_by_both_hosts_within_the_time_that_was_set(settings, tmp_path):
     with network() as hosts:
-        without_torchrun(hosts, tmp_path, settings(100_000, timeout=4), ["run", "run"])
+        without_torchrun(hosts, tmp_path, settings(100_000, timeout=4))
         wait_for_step(tmp_path / "run", 20, hosts)
         hosts.cut(2)
         began = time.monotonic()

@@ -1,5 +1,4 @@
-"""Models to other programs and from them: what they compute must not change, and what is not understood must be
-refused."""
+"""Models to and from other programs: what they compute does not change, and what is not understood is refused."""
 
 from __future__ import annotations
 

@@ -13,12 +13,10 @@ from runs import CONFIG, MODEL, assert_continues, assert_same_run, run, stop_at
 import accounting
 import lm
 from lm import lora, to_huggingface
-from lm.loss import cross_entropy
 from lm.model import Transformer
 from lm.ops import nf4
 from lm.ops.cpu import products
 from lm.ops.cpu.products import FusedLinear
-from lm.optimizer import adamw
 from lm.training import checkpoint
 from lm.training.budget import trained_shape
 from lm.training.train import Stopped
@@ -57,29 +55,6 @@ def test_adapters_are_their_definition_and_nothing_at_first():
     torch.testing.assert_close(layer(x), want)
     lora.enable(model, False)
     assert torch.equal(model(ids), plain(ids))
-
-
-def test_merging_gives_a_plain_model():
-    model, ids = with_adapters(), torch.arange(12).view(1, -1)
-    want = model(ids)
-    lora.merge(model)
-    assert [type(m) for m in model.modules()] == [type(m) for m in Transformer(MODEL).modules()]
-    torch.testing.assert_close(model(ids), want)
-    assert model.state_dict().keys() == Transformer(MODEL).state_dict().keys()
-
-
-@pytest.mark.parametrize("base", ["fp32", "nf4"])
-def test_adapters_learn(base):
-    torch.manual_seed(0)
-    model, ids = lora.add(Transformer(MODEL), rank=3, base=base), torch.arange(16).view(1, -1)
-    optimizer, losses = adamw(model, 2e-2), []
-    for _ in range(30):
-        loss = cross_entropy(model(ids[:, :-1]), ids[:, 1:])
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.item())
-    assert losses[-1] < 0.7 * losses[0]
 
 
 def test_fused_blocks_compute_the_same():

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lm.data import DataSet, Mixture, Tokens, batch, open_data, write_tokens
+from lm.data import DataSet, Mixture, Tokens, open_data, write_tokens
 
 
 def part(name, weight, ids, tokenizer=None):
@@ -56,13 +56,6 @@ def test_a_batch_is_a_pure_function_and_ranks_share_the_rows_of_one_process(step
     ranks = [mixture.batch(seed, step, rank, world, rows, context) for rank in reversed(range(world))][::-1]
     assert torch.equal(torch.cat([r[0] for r in ranks]), x)
     assert torch.equal(torch.cat([r[1] for r in ranks]), y)
-
-
-def test_one_set_is_the_plain_batch():
-    ids = np.arange(50, dtype=np.uint16)
-    mixed, plain = Mixture([part("", 1, ids)]).batch(4, 3, 1, 2, 5, 7), batch(ids, 4, 3, 1, 2, 5, 7)
-    assert torch.equal(mixed[0], plain[0])
-    assert torch.equal(mixed[1], plain[1])
 
 
 def test_each_set_has_its_own_epochs_whatever_is_mixed_with_it():

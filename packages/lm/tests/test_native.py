@@ -1,5 +1,4 @@
-"""The step in C: against the uncached model, against itself in other company, and what happens where it cannot be
-had."""
+"""The step in C: against the uncached model, against itself in other company, and where there is no compiler."""
 
 from __future__ import annotations
 
@@ -180,15 +179,6 @@ def test_what_it_is_not_written_for_is_decoded_in_torch():
                 Decoder(model, native=True)
     with torch.no_grad():
         torch.testing.assert_close(steps(other, ids), other(ids))
-
-
-@pytest.fixture
-def afresh(monkeypatch, tmp_path):
-    """A cache folder of its own, and nothing known yet."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    forget_libraries()
-    yield tmp_path / "groundup"
-    forget_libraries()
 
 
 def test_without_a_compiler_it_says_so_and_torch_decodes(afresh, monkeypatch):

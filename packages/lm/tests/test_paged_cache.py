@@ -110,18 +110,6 @@ def test_what_texts_have_in_common_is_read_once(model):
     assert batch.tokens_read == 256 + 5 * 45
 
 
-def test_a_long_prompt_lets_the_others_have_a_token_between_its_parts(model):
-    batch = Scheduler(model, rows=2)
-    short = batch.add([1, 2], max_new_tokens=20, seed=0)
-    batch.step()
-    long = batch.add(prompt(1, 380), max_new_tokens=2, seed=1)
-    at = []
-    while not long.tokens:
-        batch.step()
-        at.append(len(short.tokens))
-    assert at == [2, 3, 4]  # a chunk of 128 a step
-
-
 def test_a_step_reads_a_chunk_at_most_and_gives_every_stream_a_token_whatever_has_been_asked_for(model):
     batch = Scheduler(model, rows=24)
     streams = [batch.add([n], max_new_tokens=200, seed=n) for n in range(8)]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
 import itertools
-from pathlib import Path
 
+import ddp
+import fsdp
 import pytest
 import torch
 import torch.distributed as dist
 from processes import processes
+from sharded_optimizer import ShardedOptimizer
 from torch import nn
 
 from lm.config import ModelConfig
@@ -20,16 +21,8 @@ from lm.training.distributed import join
 
 pytestmark = pytest.mark.skipif(not dist.is_available(), reason="this torch has no torch.distributed")
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
 CONFIG = ModelConfig(50, 16, 2, 24, 2, 40)
 STEPS = 4
-
-
-def example(name):
-    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def model(seed):
@@ -79,16 +72,16 @@ def in_group(rank, work, *arguments):
         work(rank, *arguments)
 
 
-def ddp(rank, bucket_mb):
+def as_ddp(rank, bucket_mb):
     expected = by_torch(rank)
-    module = example("ddp").DDP(model(rank), bucket_mb)  # other weights in each process, until 0's are everyone's
+    module = ddp.DDP(model(rank), bucket_mb)  # other weights in each process, until 0's are everyone's
     trained(module, torch.optim.AdamW(module.parameters(), lr=1e-2), rank, module.finish_gradient_synchronization)
     assert_equal(module.module.state_dict(), expected)
 
 
 def ddp_overlaps(rank):
     """All buckets but the first layer's own are on their way when its gradient comes."""
-    module = example("ddp").DDP(model(0), 0)
+    module = ddp.DDP(model(0), 0)
     assert len(module.buckets) == len(list(module.parameters()))
     sent = []
     module.module.embedding.weight.register_post_accumulate_grad_hook(lambda _: sent.append(module.sent))
@@ -108,7 +101,7 @@ def ddp_of_what_is_not_used(rank):
     torch.manual_seed(0)
     both = nn.ModuleDict({"always": nn.Linear(3, 3), "seldom": nn.Linear(3, 3), "frozen": nn.Linear(2, 2)})
     both["frozen"].requires_grad_(False)
-    module = example("ddp").DDP(both, 1e-5)
+    module = ddp.DDP(both, 1e-5)
     for _ in range(2):
         module.zero_grad()
         y = both["always"](torch.ones(1, 3))
@@ -130,8 +123,7 @@ def sharded_optimizer(rank, kind):
     matrices = [p for p in wrapped.parameters() if p.ndim > 1]
     rest = [p for p in wrapped.parameters() if p.ndim < 2]
     groups = [{"params": matrices}, {"params": rest, "lr": settings["lr"]}]
-    sharded = example("sharded_optimizer").ShardedOptimizer
-    optimizer = sharded(params=[dict(group) for group in groups], optimizer_cls=make, **settings)
+    optimizer = ShardedOptimizer(params=[dict(group) for group in groups], optimizer_cls=make, **settings)
     trained(wrapped, optimizer, rank)
     assert_equal(wrapped.module.state_dict(), expected.state_dict())
     elements = sum(value.numel() for state in optimizer.inner.state.values() for value in state.values() if value.ndim)
@@ -144,7 +136,7 @@ def sharded_optimizer(rank, kind):
     # a schedule's rate, and state that is written and taken up, step as before
     for group in optimizer.param_groups:
         group["lr"] *= 0.5
-    again = sharded(groups, make, **settings)
+    again = ShardedOptimizer(groups, make, **settings)
     again.load_state_dict(copy.deepcopy(optimizer.state_dict()))
     before = [p.detach().clone() for p in wrapped.parameters()]
     loss_of(wrapped, 9, rank).backward()
@@ -160,8 +152,8 @@ def sharded_optimizer(rank, kind):
         torch.testing.assert_close(p.detach(), value)
 
 
-def fsdp(rank, dtype):
-    module = example("fsdp").FSDP(model(rank), dtype)
+def as_fsdp(rank, dtype):
+    module = fsdp.FSDP(model(rank), dtype)
     expected = sum(p.numel() if "norm" in name else -(-p.numel() // 2) for name, p in model(0).named_parameters())
     assert sum(p.numel() for p in module.parameters()) == expected  # norms are whole in both processes
     optimizer = torch.optim.AdamW(module.parameters(), lr=1e-2)
@@ -187,7 +179,7 @@ def fsdp(rank, dtype):
 
 def fsdp_frees(rank):
     """Of whole weights there are those of the module that computes and of the next one, and after the step none."""
-    module = example("fsdp").FSDP(model(0))
+    module = fsdp.FSDP(model(0))
     ones = [one for unit in module.units.values() for one in unit]
 
     def here():
@@ -222,14 +214,14 @@ def fsdp_frees(rank):
 @pytest.mark.parametrize(
     ("work", "arguments"),
     [
-        (ddp, (25.0,)),
-        (ddp, (0.005,)),
+        (as_ddp, (25.0,)),
+        (as_ddp, (0.005,)),
         (ddp_overlaps, ()),
         (ddp_of_what_is_not_used, ()),
         (sharded_optimizer, ("AdamW",)),
         (sharded_optimizer, ("SGD",)),
-        (fsdp, (None,)),
-        (fsdp, (torch.bfloat16,)),
+        (as_fsdp, (None,)),
+        (as_fsdp, (torch.bfloat16,)),
         (fsdp_frees, ()),
     ],
     ids=lambda value: value.__name__ if callable(value) else "-".join(map(str, value)),
@@ -240,7 +232,6 @@ def test_beside_torch(work, arguments):
 
 
 def test_buckets_hold_as_much_as_they_may():
-    ddp = example("ddp")
     parameters = [nn.Parameter(torch.zeros(n)) for n in (10, 10, 5, 100, 1, 1)]
     sizes = [[p.numel() for p in part] for part in ddp.parts(parameters, 100)]
     assert sizes == [[10, 10, 5], [100], [1, 1]]

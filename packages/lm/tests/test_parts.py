@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from models import needs_compiler
+from models import attend, needs_compiler
 
 from lm.attention import attention, rope_cache
 from lm.config import ModelConfig, TrainConfig
@@ -85,30 +85,7 @@ def changes_of(changes, q):
     return {name: value[: q.shape[1]] if name == "sinks" else value for name, value in changes.items()}
 
 
-def attend(q, k, v, causal, sliding_window, document_ids, softcap=None, sinks=None):
-    """softmax(q kᵀ / √width) v, with -inf where a query sees nothing."""
-    group, queries, keys = q.shape[1] // k.shape[1], q.shape[2], k.shape[2]
-    k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
-    i = torch.arange(queries)[:, None] + keys - queries
-    j = torch.arange(keys)[None]
-    seen = torch.ones(q.shape[0], queries, keys, dtype=torch.bool)
-    if causal:
-        seen = seen & (j <= i)
-    if sliding_window is not None:
-        seen = seen & (j > i - sliding_window)
-    if document_ids is not None:
-        seen = seen & (document_ids[:, keys - queries :, None] == document_ids[:, None, :])
-    scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
-    if softcap is not None:
-        scores = (scores / softcap).tanh() * softcap
-    weights = scores.masked_fill(~seen[:, None], -math.inf).exp()
-    total = weights.sum(-1, keepdim=True)
-    if sinks is not None:
-        total = total + sinks.exp()[:, None, None]
-    return weights / total.masked_fill(total == 0, 1.0) @ v
-
-
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(
     case=attention_cases(),
     backend=st.sampled_from(["auto", "flex", "sdpa", "matmul", "reference"]),
@@ -117,10 +94,10 @@ def attend(q, k, v, causal, sliding_window, document_ids, softcap=None, sinks=No
 def test_attention(case, backend, changes):
     q, k, v, masks = case
     changes = {} if backend == "sdpa" else changes_of(changes, q)
-    want = attend(q, k, v, **masks, **changes)
-    close(attention(q, k, v, **masks, **changes, backend=backend), want, torch.float64)
-    single = attention(q.float(), k.float(), v.float(), **masks, **changes, backend=backend)
-    close(single, want, torch.float32)
+    want, _ = attend(q, k, v, **masks, **changes)
+    for dtype in DTYPES if backend != "flex" else [torch.float64]:  # which takes a tenth of a second a call
+        actual = attention(*(x.to(dtype) for x in (q, k, v)), **masks, **changes, backend=backend)
+        close(actual, want, dtype)
 
 
 @settings(max_examples=60, deadline=None)
@@ -140,14 +117,6 @@ def test_attention_gradients(case, backend, changes):
         grads.append([torch.zeros_like(t) if t.grad is None else t.grad for t in leaves.values()])
     for actual, want in zip(*grads, strict=True):
         close(actual, want, torch.float64)
-
-
-def test_attention_of_more_queries_than_keys_gives_zeros_to_those_that_see_none():
-    q, k = randn(1, 1, 5, 4), randn(1, 1, 2, 4, seed=1)
-    for backend in ("auto", "flex", "sdpa", "matmul", "reference"):
-        out = attention(q, k, k, backend=backend)
-        assert (out[:, :, :3] == 0).all()
-        assert (out[:, :, 3:] != 0).any()
 
 
 def test_flex_takes_a_mask_and_refuses_gradients_on_a_cpu():
@@ -358,27 +327,16 @@ def test_losses_refuse_an_unknown_reduction():
         cross_entropy(randn(1, 2), torch.zeros(1).long(), reduction="none")
 
 
-def test_adamw_is_its_definition():
-    """Five steps of Loshchilov and Hutter's algorithm 2, by hand, for each parameter and its own decay."""
-    torch.manual_seed(0)
-    model = Transformer(ModelConfig(7, 4, 1, 4, 2, 6, norm="layernorm", bias=True)).double()
-    decayed = {name for name, p in model.named_parameters() if p.ndim == 2} - {"embedding.weight"}
-    assert {"head.weight", "blocks.0.attention.qkv.weight", "blocks.0.ffn.down.weight"} <= decayed
-    lr, b1, b2, eps, decay = 0.01, 0.8, 0.95, 1e-8, 0.3
-    want = {name: p.detach().clone() for name, p in model.named_parameters()}
-    m = {name: torch.zeros_like(p) for name, p in want.items()}
-    v = {name: torch.zeros_like(p) for name, p in want.items()}
-    optimizer = adamw(model, lr, (b1, b2), eps, decay)
-    for step in range(1, 6):
-        for i, (name, p) in enumerate(model.named_parameters()):
-            g = p.grad = randn(*p.shape, seed=100 * step + i)
-            m[name] = b1 * m[name] + (1 - b1) * g
-            v[name] = b2 * v[name] + (1 - b2) * g * g
-            update = m[name] / (1 - b1**step) / (torch.sqrt(v[name] / (1 - b2**step)) + eps)
-            want[name] = want[name] * (1 - lr * decay * (name in decayed)) - lr * update
-        optimizer.step()
+def test_adamw_is_torchs_with_decay_on_matrices_that_are_no_embeddings():
+    model = Transformer(ModelConfig(7, 4, 1, 4, 2, 6, norm="layernorm", bias=True))
+    optimizer = adamw(model, 0.01, (0.8, 0.95), 1e-7, 0.3)
+    assert type(optimizer) is torch.optim.AdamW
+    assert {(group["lr"], group["betas"], group["eps"]) for group in optimizer.param_groups} == {
+        (0.01, (0.8, 0.95), 1e-7)
+    }
+    decay = {id(p): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
     for name, p in model.named_parameters():
-        close(p.detach(), want[name], torch.float64)
+        assert decay[id(p)] == 0.3 * (p.ndim == 2 and name != "embedding.weight"), name
 
 
 @needs_compiler

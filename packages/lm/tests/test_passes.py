@@ -1,5 +1,4 @@
-"""The passes between products, in C and by torch's operators, against definitions, each other, themselves on more
-threads."""
+"""The passes between products, in C and by torch's operators: against definitions, each other, and more threads."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from models import needs_compiler
+from models import forget_libraries, needs_compiler
 from runs import CONFIG, MODEL, run, stop_at
 
 from lm.config import ModelConfig
@@ -40,11 +39,6 @@ def close(actual: torch.Tensor, expected: torch.Tensor) -> None:
     torch.testing.assert_close(actual, expected, rtol=1e-12, atol=1e-12)
 
 
-def forget() -> None:
-    for cached in (building.built, passes.checked):
-        cached.cache_clear()
-
-
 @pytest.fixture
 def nothing_compiled(monkeypatch, tmp_path):
     """A context in which there is no C compiler, and nothing that one has made."""
@@ -55,10 +49,10 @@ def nothing_compiled(monkeypatch, tmp_path):
             with monkeypatch.context() as here:
                 here.setenv("XDG_CACHE_HOME", str(tmp_path / "empty"))
                 here.setenv("CC", "no-such-compiler")
-                forget()
+                forget_libraries()
                 yield
         finally:
-            forget()
+            forget_libraries()
 
     return without
 
@@ -170,12 +164,7 @@ def test_a_run_that_goes_on_without_the_compiler_says_so(data, tmp_path, nothing
 
 @needs_compiler
 @pytest.mark.parametrize("change", [(b"(p[target]) - 1", b"(p[target]) - 0"), (b"sum *= share", b"sum *= 2")])
-def test_a_library_that_computes_something_else_is_not_used(monkeypatch, tmp_path, change):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+def test_a_library_that_computes_something_else_is_not_used(afresh, monkeypatch, change):
     source = building.source
     monkeypatch.setattr(building, "source", lambda name: source(name).replace(*change))
-    forget()
-    try:
-        assert str(passes.checked(torch.float32)) == "what was compiled does not compute what it should"
-    finally:
-        forget()
+    assert str(passes.checked(torch.float32)) == "what was compiled does not compute what it should"

@@ -17,8 +17,10 @@ from talks import tokenizer
 
 import lm
 from lm import lora
+from lm.chat_template import default_template
 from lm.commands.cli import main
 from lm.data import open_data, open_tokens
+from lm.data.conversations import prepare_rows
 from lm.documents import IGNORE
 from lm.model import Transformer
 from lm.training.objectives.dpo import DirectPreference
@@ -304,9 +306,6 @@ def test_a_line_that_is_no_pair_is_named(line, says, tmp_path, capsys):
 
 @bpe_only
 def test_windows_shares_and_folders_that_cannot_be_are_refused(tmp_path):
-    from lm.chat_template import default_template
-    from lm.data.conversations import prepare_rows
-
     template = default_template(tokenizer())
     for kind in ("conversation", "pair"):
         for settings, says in (

@@ -12,25 +12,22 @@ import sys
 
 import numpy as np
 import pytest
-from corpora import END, as_gzip, as_json_lines, as_text, read_back, restored, stories, tokenizer
+import torch
+from corpora import END, as_gzip, as_json_lines, as_text, read_back, restored, stories
 
+import lm
+from lm import to_huggingface
 from lm.commands.cli import main
 from lm.data import TokenWriter, open_data, open_tokens, token_files, write_tokens
 from lm.data.documents import documents, is_one_text
 from lm.data.infill import NAMES, FillInTheMiddle
 from lm.data.prepare import Recipe, prepare
+from lm.data.rows import files_in
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("bpe") is None, reason="the package bpe is not installed")
 
 needs_parquet = pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, reason="pyarrow is not installed")
 needs_zstandard = pytest.mark.skipif(importlib.util.find_spec("zstandard") is None, reason="zstandard is not installed")
-
-
-@pytest.fixture
-def tok(tmp_path):
-    small = tokenizer()
-    small.save(tmp_path / "tok.json")
-    return small
 
 
 def command(tmp_path, *texts, more=()):
@@ -365,13 +362,7 @@ def test_a_disk_that_is_full_from_the_beginning_is_left_as_it_was(tmp_path, tok,
 
 
 def test_bits_per_byte_is_the_same_however_the_tokens_were_made(tmp_path, tok, capsys):
-    """By `lm data prepare`, by `bpe encode` and as text given to `lm eval --tasks`: the same bits over the same
-    bytes."""
-    import torch
-
-    import lm
-    from lm import to_huggingface
-
+    """By `lm data prepare` and by `bpe encode`: the same bits over the same bytes."""
     text = as_text(stories(3, words=9)) + END.encode()
     (tmp_path / "t.txt").write_bytes(text)
     prepare([tmp_path / "t.txt"], Recipe(tok, END, share=0.0), tmp_path / "prepared", {})
@@ -393,16 +384,10 @@ def test_bits_per_byte_is_the_same_however_the_tokens_were_made(tmp_path, tok, c
     assert prepared["bytes"] == size
     assert prepared["bits_per_byte"] == pytest.approx(prepared["text_nats"] / size / np.log(2))
     assert 0 < prepared["text_nats"] < prepared["nats"]
-    one = stories(3, words=9)[0] + END
-    (tmp_path / "one.txt").write_text(one)
-    tok.encode_file([tmp_path / "one.txt"], tmp_path / "one.npy")
-    assert measured("--data", str(tmp_path / "one.txt")) == measured("--data", str(tmp_path / "one.npy"))
 
 
 def test_a_folder_of_folders_is_the_files_in_it(tmp_path):
     """Text, JSON lines and their compressed forms wherever they lie; other files are none."""
-    from lm.data.rows import files_in
-
     inside = ["b/c/one.txt", "b/two.jsonl.zst", "a.md", "b/d.parquet"]
     for name in [*inside, "picture.png", "b/notes.pdf"]:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from runs import CONFIG, MODEL, assert_same_run, metrics, run, stop_at
 from talks import tokenizer
+from test_grpo import GRPO as OF_NUMBERS
 
 from lm.commands.cli import main
 from lm.config import TrainConfig
@@ -127,16 +128,7 @@ def base(tmp_path_factory):
     return folder
 
 
-GRPO = dataclasses.replace(
-    CONFIG,
-    objective="grpo",
-    grpo_group_size=8,
-    grpo_answer_tokens=3,
-    document_masking=True,
-    steps=16,
-    learning_rate=5e-3,
-    eval_every=8,
-)
+GRPO = dataclasses.replace(OF_NUMBERS, grpo_group_size=8, steps=16, learning_rate=5e-3, eval_every=8)
 
 MINE = """
 def wanted(completions, wants, prompts, tests):

@@ -104,8 +104,7 @@ def fill(disk):
 @pytest.mark.skipif(shutil.which("mount") is None, reason="no mount here")
 @pytest.mark.parametrize("space", [True, False])
 def test_a_run_on_a_disk_that_gets_full(data, tmp_path, small_disk, capfd, space):
-    """It waits until there is space again; or, asked to stop, ends with what was saved before, and goes on from it to
-    the steps that it would have had."""
+    """It waits for space; or, asked to stop, ends with what was saved before, and goes on from it to the same steps."""
     config = dataclasses.replace(CONFIG, steps=300, eval_every=0, checkpoint_every=100)
     train(MODEL, config, data, tmp_path / "whole", progress=False)
     run, seen = small_disk / "run", []

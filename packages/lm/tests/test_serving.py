@@ -23,7 +23,11 @@ import torch
 from served import needs_server, served
 
 import lm
+from lm import to_huggingface
+from lm.chat_template import Message, default_template
 from lm.commands.cli import main
+from lm.config import to_table
+from lm.training import checkpoint
 
 httpx = pytest.importorskip("httpx")
 openai = pytest.importorskip("openai")
@@ -43,12 +47,6 @@ def model():
 def server(model, tokenizer):
     with served(model, tokenizer) as (address, _):
         yield address
-
-
-@pytest.fixture(scope="module")
-def client(server):
-    with openai.OpenAI(base_url=f"{server}/v1", api_key="none", max_retries=0) as client:
-        yield client
 
 
 def alone(model, tokenizer, ids, count, **settings):
@@ -94,8 +92,6 @@ def test_completions_are_what_generate_alone_writes(client, model, tokenizer, st
 
 
 def test_chat_streams_the_same_as_whole(client, model, tokenizer):
-    from lm.chat_template import Message, default_template
-
     messages = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hello"}]
     request = {"model": "small", "messages": messages, "max_tokens": 40, "temperature": 0.7, "seed": 3}
     whole = client.chat.completions.create(**request).choices[0]
@@ -123,24 +119,6 @@ def test_stop_strings_end_and_are_not_shown(client):
     assert "".join(part.choices[0].text for part in parts) == cut.text
     assert parts[-1].choices[0].finish_reason == "stop"
     assert client.completions.create(**{**request, "max_tokens": 3}).choices[0].finish_reason == "length"
-
-
-def test_many_at_once_are_each_as_if_alone(client, model, tokenizer):
-    answers = {}
-
-    def ask(number):
-        request = {"model": "small", "prompt": f"text {number}", "max_tokens": 20 + number, "seed": number}
-        answers[number] = client.completions.create(**request).choices[0].text
-
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for number, text in answers.items():
-        ids = list(f"text {number}".encode())
-        assert text == alone(model, tokenizer, ids, 20 + number, seed=number, stop_tokens=[256, 258])
-    assert len(answers) == 8
 
 
 CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
@@ -336,8 +314,6 @@ def test_the_command_serves_until_ctrl_c_and_says_when_a_port_is_taken(model, to
     import tomli_w
 
     from lm.commands.serve import KEEP_ALIVE
-    from lm.config import to_table
-    from lm.training import checkpoint
 
     checkpoint.save(tmp_path / "checkpoints", 0, model, None, {})
     (tmp_path / "config.toml").write_text(tomli_w.dumps({"model": to_table(model.config)}))
@@ -375,8 +351,6 @@ def test_a_server_sends_tokens_at_once_and_keeps_what_is_loaded_out_of_garbage_c
     model, tokenizer, tmp_path, monkeypatch, capsys
 ):
     import uvicorn
-
-    from lm import to_huggingface
 
     tokenizer.save(tmp_path / "tokenizer.json")
     to_huggingface(model, tmp_path / "model", tokenizer=tmp_path / "tokenizer.json")

@@ -8,11 +8,14 @@ import re
 
 import pytest
 import torch
-from served import MARKS, served
+from served import served
+from talks import MARKS
+from talks import tokenizer as of_bytes
 from test_serving import pytestmark  # noqa: F401
 
 import lm
-from lm.chat_template import ChatTemplate, Message
+from lm.chat_template import ChatTemplate, Message, default_template
+from lm.generation.stream import StreamDecoder
 
 httpx = pytest.importorskip("httpx")
 openai = pytest.importorskip("openai")
@@ -48,12 +51,6 @@ def template(tokenizer):
 def server(model, tokenizer, template):
     with served(model, tokenizer, template=template) as (address, engine):
         yield address, engine
-
-
-@pytest.fixture(scope="module")
-def client(server):
-    with openai.OpenAI(base_url=f"{server[0]}/v1", api_key="none", max_retries=0) as client:
-        yield client
 
 
 def test_logprobs_are_those_of_the_model(client, model):
@@ -182,26 +179,15 @@ def test_names_for_the_template_change_the_prompt(client):
     assert prompt_tokens(reasoning_effort="high") == plain + len("high")
 
 
-def likeliest(model, bias, presence, frequency):
-    """Thirty tokens by OpenAI's definition of the penalties, each from the whole text."""
-    ids = []
-    for _ in range(30):
-        with torch.no_grad():
-            logits = model(torch.tensor([[65, *ids]]))[0, -1]
-        for token, more in bias.items():
-            logits[int(token)] += more
-        for token in set(ids):
-            logits[token] -= presence + frequency * ids.count(token)
-        ids.append(int(logits.argmax()))
-    return bytes(ids).decode()
-
-
 @pytest.mark.parametrize(("presence", "frequency"), [(0.0, 0.0), (1.5, 0.0), (0.0, 0.7), (-0.5, 1.2)])
 def test_penalties_and_biases_are_openais(client, model, presence, frequency):
     bias = {str(token): 50.0 - token % 7 / 3 for token in range(65, 75)}
     request = {"model": "small", "prompt": [65], "max_tokens": 30, "temperature": 0, "logit_bias": bias}
     text = client.completions.create(**request, presence_penalty=presence, frequency_penalty=frequency).choices[0].text
-    assert text == likeliest(model, bias, presence, frequency)
+    penalties = {"presence_penalty": presence, "frequency_penalty": frequency}
+    bias = {int(token): more for token, more in bias.items()}
+    ((ids,),) = lm.generate_batch(model, [[65]], max_new_tokens=30, temperature=0, logit_bias=bias, **penalties)
+    assert text == bytes(ids).decode()
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -249,8 +235,6 @@ def test_a_schema_that_is_none_is_refused_by_name(client):
 
 def test_tools_are_written_by_the_template_and_found_in_the_answer(client, server, monkeypatch):
     """The model has learned nothing: its words are put in its mouth."""
-    from lm.generation.stream import StreamDecoder
-
     written_call = '<tool_call>\n{"name": "weather", "arguments": {"city": "Ulm"}}\n</tool_call>'
     prompts, add = [], server[1].batch.add
 
@@ -333,10 +317,8 @@ SPECIAL = ["<tool_call>", "</tool_call>", "[TOOL_CALLS]"]
 )
 def test_a_tool_that_must_be_called_is_called(source, marks):
     """A model of random weights calls it too: what is no call is masked."""
-    import bpe
-
     pytest.importorskip("llguidance")
-    tokenizer = bpe.Tokenizer({i: bytes([i]) for i in range(256)}, [], special_tokens=MARKS + marks)
+    tokenizer = of_bytes(MARKS + marks)
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = lm.Transformer(lm.ModelConfig(256 + len(MARKS + marks), 2048, 1, 32, 2, 32)).eval()
@@ -386,17 +368,7 @@ def test_a_tool_that_must_be_called_is_called(source, marks):
             calls("required", tools=[{"type": "function", "function": odd}])
 
 
-def test_formats_of_templates(tokenizer):
-    from lm.chat_template import default_template
-    from lm.serving.tools import format_of
-
-    assert format_of(default_template(tokenizer).source) is None
-    assert (format_of(HERMES), format_of(LLAMA), format_of(MISTRAL)) == ("hermes", "llama", "mistral")
-    assert ChatTemplate(tokenizer, HERMES, ()).render([Message("user", "a")]).startswith("<|im_start|>user")
-
-
 def test_a_template_without_tools_gets_them_as_text(tokenizer):
-    from lm.chat_template import default_template
     from lm.serving.tools import calls_in, render_tools_as_text
 
     call = {"id": "1", "type": "function", "function": {"name": "weather", "arguments": {"city": "Ulm"}}}
@@ -426,8 +398,6 @@ def test_a_template_without_tools_gets_them_as_text(tokenizer):
 
 @pytest.mark.parametrize("separator", ["\n", "\r", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"])
 def test_an_event_is_one_line_for_every_client(server, monkeypatch, separator):
-    from lm.generation.stream import StreamDecoder
-
     monkeypatch.setattr(StreamDecoder, "feed", lambda decoder, token: f"a{separator}b")
     body = {"prompt": "a", "max_tokens": 1, "stream": True, "logit_bias": {"90": 100}}
     with httpx.stream("POST", f"{server[0]}/v1/completions", json=body, timeout=60) as answer:

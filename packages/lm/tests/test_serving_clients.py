@@ -47,14 +47,6 @@ def server(model, tokenizer, adapter):
 
 
 @pytest.fixture(scope="module")
-def client(server):
-    import openai
-
-    with openai.OpenAI(base_url=f"{server[0]}/v1", api_key="none", max_retries=0) as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
 def messages(server):
     with anthropic.Anthropic(base_url=server[0], api_key="none", max_retries=0) as client:
         yield client.messages

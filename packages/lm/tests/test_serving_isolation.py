@@ -9,6 +9,8 @@ import pytest
 from served import needs_server, served
 
 import lm
+from lm.chat_template import ChatTemplate
+from lm.generation.scheduler import Sequence
 
 httpx = pytest.importorskip("httpx")
 
@@ -37,8 +39,6 @@ ODD = [
 
 
 def test_a_request_that_fails_leaves_its_neighbours_as_they_are(model, tokenizer, monkeypatch, capfd):
-    from lm.generation.scheduler import Sequence
-
     pytest.importorskip("llguidance")
     append = Sequence.append
 
@@ -60,7 +60,7 @@ def test_a_request_that_fails_leaves_its_neighbours_as_they_are(model, tokenizer
                 texts[number].append(answer.json()["choices"][0]["text"])
 
         over = threading.Event()
-        threads = [threading.Thread(target=client, args=(number,)) for number in range(3)]
+        threads = [threading.Thread(target=client, args=(number,)) for number in range(6)]  # two of them wait for a row
         for thread in threads:
             thread.start()
         try:
@@ -88,7 +88,6 @@ def test_a_request_that_fails_leaves_its_neighbours_as_they_are(model, tokenizer
 
 def test_neither_bodies_nor_grammars_nor_answers_are_computed_on_the_event_loop(model, tokenizer, monkeypatch):
     """The functions that take long, each called in a request, say whether a loop runs on their thread."""
-    from lm.chat_template import ChatTemplate
     from lm.serving import answers, app, grammar, requests
 
     pytest.importorskip("llguidance")

@@ -5,15 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from test_serving_api import (  # noqa: F401
-    HERMES,
-    TALK,
-    WEATHER,
-    client,
-    pytestmark,
-    server,
-    template,
-)
+from test_serving_api import TALK, WEATHER, pytestmark, server, template  # noqa: F401
 
 FUNCTION = {"type": "function", **WEATHER["function"], "strict": False}
 SCHEMA = {"type": "object", "properties": {"b": {"type": "boolean"}}, "required": ["b"], "additionalProperties": False}
@@ -24,7 +16,7 @@ def strict(thing):
     return type(thing).model_validate(thing.model_dump(by_alias=True, exclude_unset=True), strict=False)
 
 
-def test_a_text_is_that_of_a_chat(client):  # noqa: F811
+def test_a_text_is_that_of_a_chat(client):
     talk = [{"role": "system", "content": "be brief"}, *TALK]
     chat = client.chat.completions.create(model="small", messages=talk, max_tokens=9, seed=4).choices[0]
     request = {"model": "small", "max_output_tokens": 9, "extra_body": {"seed": 4}, "store": False}
@@ -44,13 +36,13 @@ def test_a_text_is_that_of_a_chat(client):  # noqa: F811
     assert all(len(one.top_logprobs) == 2 for one in logprobs)
 
 
-def events_of(client, **settings):  # noqa: F811
+def events_of(client, **settings):
     events = [strict(event) for event in client.responses.create(model="small", stream=True, **settings)]
     assert [event.sequence_number for event in events] == list(range(len(events)))
     return events
 
 
-def test_a_stream_has_each_event_of_a_text(client):  # noqa: F811
+def test_a_stream_has_each_event_of_a_text(client):
     request = {"input": TALK, "max_output_tokens": 9, "extra_body": {"seed": 4}}
     whole = client.responses.create(model="small", **request)
     events = events_of(client, **request)
@@ -66,7 +58,7 @@ def test_a_stream_has_each_event_of_a_text(client):  # noqa: F811
         assert stream._state is not None
 
 
-def test_functions_are_called_and_answered(client):  # noqa: F811
+def test_functions_are_called_and_answered(client):
     pytest.importorskip("llguidance")
     request: dict = {"input": TALK, "tools": [FUNCTION], "tool_choice": {"type": "function", "name": "weather"}}
     request |= {"max_output_tokens": 200, "temperature": 0, "extra_body": {"logit_bias": {"125": 50, "34": 20}}}
@@ -85,7 +77,7 @@ def test_functions_are_called_and_answered(client):  # noqa: F811
     assert again.usage.input_tokens > response.usage.input_tokens
 
 
-def test_json_of_a_schema(client):  # noqa: F811
+def test_json_of_a_schema(client):
     pytest.importorskip("llguidance")
     text = {"format": {"type": "json_schema", "name": "it", "schema": SCHEMA, "strict": True}}
     response = strict(client.responses.create(model="small", input="hello", text=text, max_output_tokens=50))

@@ -19,9 +19,11 @@ from collections import Counter
 
 import pytest
 import torch
-from served import MARKS, needs_server, served
+from served import needs_server, served
+from talks import MARKS
 
 import lm
+from lm.generation.kv_cache import bytes_of_page
 
 pytestmark = needs_server
 SECONDS = float(os.environ.get("SOAK_SECONDS", "7200"))
@@ -67,8 +69,7 @@ class State:
 
 
 class Hours:
-    """Five seconds of work, then a rest in which all wait for each other, and the state is looked at; until the end, or
-    until something is wrong."""
+    """Five seconds of work, then a rest of all, in which the state is looked at; until the end or a mistake."""
 
     def __init__(self, engine, clients):
         self.engine, self.clients, self.began = engine, clients, time.monotonic()
@@ -254,8 +255,6 @@ def test_hours_of_mixed_requests(model, tokenizer):
     """Every answer is what generate() alone writes. Whenever the clients rest, the server has nothing left to do and
     has every page of its cache; the median resident size of the last quarter of these moments is at most GROWTH above
     that of the second quarter, and open files and threads are at most CLIENTS more (pools of threads fill slowly)."""
-    from lm.generation.kv_cache import bytes_of_page
-
     memory = 40 * bytes_of_page(model)  # less than the texts would fill: the youngest wait now and then
     with served(model, tokenizer, rows=4, waiting=4, body_seconds=5.0, memory=memory) as (address, engine):
         clients = [Client(address, model, tokenizer, seed) for seed in range(CLIENTS)]

@@ -1,5 +1,4 @@
-"""Weights in the types of their file: multiplied in C as the plain model multiplies what they stand for, and read from
-GGUF files and folders."""
+"""Weights in the types of their file: multiplied in C as the plain model does, and read from GGUF files and folders."""
 
 from __future__ import annotations
 

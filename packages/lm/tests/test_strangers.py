@@ -18,8 +18,9 @@ from safetensors.torch import load_file, save_file
 
 import lm
 from lm.families import family
+from lm.ops.cpu import build
 from lm.training import checkpoint
-from lm.training.checkpoint import Damaged
+from lm.training.checkpoint import Damaged, from_weights
 from lm.training.resume import RunConfig
 from lm.training.run import read as read_run
 from lm.training.run import write
@@ -141,8 +142,6 @@ def test_experts_that_are_not_there_are_refused():
     rope = lm.config.FrozenTable(rope_type="default", rope_theta=10000.0)
     config = model.config_type(50, 16, 1, 16, 2, 24, family="mixtral", rope_parameters=rope, **experts)
     weights = model(config).state_dict()
-    from lm.training.checkpoint import from_weights
-
     from_weights(config, weights)
     with pytest.raises(ValueError, match="num_local_experts is"):
         from_weights(dataclasses.replace(config, num_local_experts=10**9), weights)
@@ -166,8 +165,6 @@ def test_an_adapter_is_as_large_as_its_matrix(data, evil):
 @needs_compiler
 @pytest.mark.parametrize("home", [None, "/proc/none", "noexec"])
 def test_compiled_code_without_a_home_is_refused_with_a_remedy(monkeypatch, tmp_path, home):
-    from lm.ops.cpu import build
-
     monkeypatch.delenv("XDG_CACHE_HOME")
     if home is None:
         monkeypatch.delenv("HOME", raising=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import errno
 import itertools
 import math
 import os
@@ -28,7 +27,6 @@ from lm.files import Locked, lock
 from lm.model import Transformer
 from lm.training import checkpoint
 from lm.training.checkpoint import NotSaved
-from lm.training.measure import measure
 from lm.training.metrics import read_lines
 from lm.training.run import Run, read
 from lm.training.train import Diverged, Stopped
@@ -85,14 +83,10 @@ def test_a_stopped_run_continues_to_the_bit(data, whole, tmp_path):
             run(data, tmp_path, on_step=stop_at(stop))
         assert checkpoint.steps(tmp_path / "checkpoints")[-1] == stop
     run(data, tmp_path)
-    assert_same_run_but_for_kept_checkpoints(tmp_path, whole[0])
-
-
-def assert_same_run_but_for_kept_checkpoints(folder, whole):
     # The best checkpoint is the best of those saved, and stopping saves at other steps too.
-    one, other = (checkpoint.load(f / "checkpoints").state["best"] for f in (folder, whole))
+    one, other = (checkpoint.load(folder / "checkpoints").state["best"] for folder in (tmp_path, whole[0]))
     assert one[1] <= other[1]
-    assert_same_run(folder, whole, but=("seconds", "best"))
+    assert_same_run(tmp_path, whole[0], but=("seconds", "best"))
 
 
 def test_a_run_that_crashed_goes_back_to_its_checkpoint(data, whole, tmp_path):
@@ -228,26 +222,13 @@ def test_a_run_of_another_configuration_is_refused(data, whole, tmp_path, change
         )
 
 
-@pytest.mark.parametrize(
-    ("edit", "says"),
-    [
-        (
-            ("learning_rate = 0.01", "learning_rate = 0.02"),
-            r"train\.learning_rate = 0\.01, and this call asks for 0\.02",
-        ),
-        (("d_ff = 24", "d_ff = 32"), r"model\.d_ff = 24, and this call asks for 32"),
-    ],
-)
-def test_a_configuration_that_was_edited_is_refused(data, tmp_path, edit, says):
+def test_a_configuration_that_was_edited_is_refused(data, tmp_path):
     with pytest.raises(Stopped):
         run(data, tmp_path, on_step=stop_at(5))
     path = tmp_path / "config.toml"
-    path.write_text(path.read_text().replace(*edit))
-    config = read(tmp_path)
-    with pytest.raises(ValueError, match=says):
-        run(data, tmp_path, config.train, config.model)
-    path.write_text(path.read_text().replace(*reversed(edit)))
-    assert run(data, tmp_path).steps == 20
+    path.write_text(path.read_text().replace("learning_rate = 0.01", "learning_rate = 0.02"))
+    with pytest.raises(ValueError, match=r"train\.learning_rate = 0\.01, and this call asks for 0\.02"):
+        run(data, tmp_path, read(tmp_path).train)
 
 
 def test_what_changes_nothing_learned_may_change(data, tmp_path, whole):
@@ -358,16 +339,6 @@ def test_a_step_in_trouble_is_skipped_and_said(data, tmp_path, monkeypatch, caps
     assert all(p.isfinite().all() for p in result.model.parameters())
 
 
-def test_a_diverged_run_stops_and_keeps_its_state(data, tmp_path, monkeypatch):
-    break_gradients(monkeypatch, range(6, 1000))
-    with pytest.raises(
-        Diverged, match=r"10 steps in a row were skipped, .* a lower learning_rate than 0\.01: --branch"
-    ):
-        run(data, tmp_path)
-    assert checkpoint.load(tmp_path / "checkpoints").step == 15
-    assert all(p.isfinite().all() for p in Run.load(tmp_path).parameters())
-
-
 def test_a_second_ctrl_c_ends_at_once(data, tmp_path):
     def twice(line):
         if line["step"] == 3:
@@ -384,24 +355,6 @@ def test_training_outside_the_main_thread(data, tmp_path, whole):
     worker.start()
     worker.join()
     assert timeless(tmp_path) == timeless(whole[0])
-
-
-def test_measure_speed():
-    began = time.perf_counter()
-    seconds = measure(MODEL, CONFIG, steps=5, warmup=2)
-    assert 0 < seconds < time.perf_counter() - began
-
-
-def test_a_run_on_a_full_disk_ends_in_one_sentence(data, tmp_path, monkeypatch, whole):
-    def fail(*_, **__):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(checkpoint.torch, "save", fail)
-        with pytest.raises(NotSaved, match=r"the checkpoint of step 4 could not be saved under .*: the disk is full"):
-            run(data, tmp_path)
-    run(data, tmp_path)
-    assert_same_run(tmp_path, whole[0])
 
 
 def test_a_folder_that_cannot_be_written_is_one_sentence(data, tmp_path):
@@ -425,7 +378,7 @@ def test_compiled_blocks_give_the_same_gradients():
     if shutil.which(os.environ.get("CXX", "g++")) is None:
         pytest.skip("torch.compile needs a C++ compiler, and there is none")
     torch.manual_seed(0)
-    model = Transformer(MODEL)
+    model = Transformer(dataclasses.replace(MODEL, num_layers=1))
     ids, results = torch.from_numpy(some_tokens(32).reshape(2, 16)), []
     for _ in range(2):
         hidden = model.hidden(ids)
