@@ -1,19 +1,36 @@
-"""The rules of the house: which packages keep apart, and what every file keeps to."""
+"""The rules of the house: who may import whom, and what every file keeps to.
+
+import-linter reads the Python files, by the contracts in pyproject.toml, and these tests the compiled ones.
+"""
 
 from __future__ import annotations
 
 import ast
 import re
 import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
-
 PACKAGES = ("bpe", "accounting", "lm")
+CONTRACTS = ROOT / "pyproject.toml"
 
-FOREIGN = {"bpe": {"lm", "accounting"}, "accounting": {"bpe", "lm"}, "lm": set()}
+
+def contracts() -> list[dict[str, list[str]]]:
+    rows: list[dict[str, list[str]]] = tomllib.loads(CONTRACTS.read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    return rows
+
+
+def layers(package: str) -> dict[str, int]:
+    """Return the height of each room of a package, 0 the lowest."""
+    (rows,) = (contract["layers"] for contract in contracts() if contract.get("containers") == [package])
+    return {room: height for height, row in enumerate(reversed(rows)) for room in re.findall(r"\w+", row)}
 
 
 def files(package: str) -> list[Path]:
@@ -21,26 +38,77 @@ def files(package: str) -> list[Path]:
     return sorted(path for kind in ("py", "pyx", "pxd") for path in source.rglob(f"*.{kind}"))
 
 
-def imported(path: Path) -> set[str]:
-    """The modules that a file imports, as far as can be read off its lines (a .pyx is no Python)."""
+def modules(path: Path) -> Iterator[str]:
+    """The modules that a file imports when it runs, or is compiled, by their whole names; names imported from them
+    too."""
     text = path.read_text()
-    if path.suffix == ".py":
-        names = set()
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.Import):
-                names |= {name.name for name in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                names |= {f"{node.module}.{name.name}" for name in node.names}
-        return names
-    lines = re.findall(r"^\s*from ([\w.]+) c?import (.*)$", text, re.MULTILINE)
-    return {f"{module}.{name.strip()}" for module, names in lines for name in names.strip("()").split(",")}
+    if path.suffix != ".py":  # no Python: its lines are read
+        for module, names in re.findall(r"^\s*from ([\w.]+) c?import ([^#\n]*)", text, re.MULTILINE):
+            yield module
+            yield from (f"{module}.{name}" for name in re.findall(r"\w+", names))
+        return
+    waiting: list[ast.AST] = [ast.parse(text)]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            waiting += node.orelse
+            continue
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{name.name}" for name in node.names)
+        waiting += ast.iter_child_nodes(node)
+
+
+LINT = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(sys.argv[1], no_cache=True))"
+
+
+def test_contracts() -> None:
+    """The contracts of pyproject.toml; a failure shows import-linter's own report.
+
+    In a process of its own, since import-linter turns off the loggers that there are.
+    """
+    linted = subprocess.run([sys.executable, "-c", LINT, str(CONTRACTS)], capture_output=True, text=True)
+    assert not linted.returncode, linted.stdout + linted.stderr
+
+
+@pytest.mark.parametrize(("package", "others"), [("bpe", "lm|accounting"), ("accounting", "lm|bpe")])
+def test_packages_keep_apart(package: str, others: str) -> None:
+    """Compiled modules, and what is imported for types alone, which import-linter does not read."""
+    for path in files(package):
+        assert not re.search(rf"^\s*(from|c?import) ({others})\b", path.read_text(), re.MULTILINE), path
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_packages_keep_apart(package: str) -> None:
+def test_compiled_modules_keep_to_the_layers(package: str) -> None:
+    """import-linter sees no .pyx or .pxd, neither what they import nor who imports them."""
+    height = layers(package)
+    source = ROOT / "packages" / package / "src"
     for path in files(package):
-        for name in imported(path):
-            assert name.split(".")[0] not in FOREIGN[package], f"{path} imports {name}"
+        here = path.relative_to(source / package).with_suffix("").parts[0]
+        for module in modules(path):
+            compiled = path.suffix != ".py" or source.joinpath(*module.split(".")).with_suffix(".pyx").exists()
+            there = module.removeprefix(f"{package}.").split(".")[0]
+            if compiled and module.startswith(f"{package}.") and here in height and there in height:
+                assert height[there] <= height[here], f"{path} imports {module}, which is in a layer above it"
+
+
+def test_satellites_use_the_public_modules_of_bpe() -> None:
+    """The exceptions that pyproject.toml names, each in use, are all there are, compiled modules among them."""
+    (contract,) = (each for each in contracts() if each.get("source_modules", [])[:1] == ["bpe.cluster"])
+    source = ROOT / "packages" / "bpe" / "src"
+    imports = set()
+    for path in files("bpe"):
+        here = ".".join(path.relative_to(source).with_suffix("").parts)
+        if here.startswith(tuple(f"{room}." for room in contract["source_modules"])):
+            for module in modules(path):
+                folder = source.joinpath(*module.split("."))
+                exists = folder.is_dir() or any(folder.with_suffix(kind).exists() for kind in (".py", ".pyx"))
+                if exists and module.startswith(tuple(contract["forbidden_modules"])):
+                    imports.add(f"{here} -> {module}")
+    packages = {each for each in imports if source.joinpath(*each.split(" -> ")[1].split(".")).is_dir()}
+    assert imports - packages <= set(contract["ignore_imports"]) <= imports
 
 
 @pytest.mark.parametrize("package", PACKAGES)
