@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import chromium
 import pytest
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[chromium.Chromium]:
+    if chromium.PATH is None:
+        pytest.skip(f"no Chromium found (looked for {', '.join(chromium.NAMES)}; CHROMIUM names another)")
+    with chromium.Chromium(tmp_path_factory.mktemp("profile")) as started:
+        yield started
 
 
 @pytest.fixture

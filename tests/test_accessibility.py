@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import chromium
@@ -22,14 +22,6 @@ TEXT = "The quick brown fox, été and 語 😀, jumps over the lazy dog.\n" * 4
 def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The source of axe-core."""
     return chromium.axe(tmp_path_factory.mktemp("axe")) or pytest.skip("npm cannot fetch axe-core")
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[chromium.Chromium]:
-    if chromium.PATH is None:
-        pytest.skip(f"no Chromium found (looked for {', '.join(chromium.NAMES)}; CHROMIUM names another)")
-    with chromium.Chromium(tmp_path_factory.mktemp("profile")) as started:
-        yield started
 
 
 @pytest.fixture(scope="module")

@@ -202,27 +202,27 @@ def silu_of_gate(gate: Tensor, up: Tensor) -> Tensor:
 
 
 CASES = [
-    ("DeepseekV3", {}),
-    ("DeepseekV3", {"q_lora_rank": None, "first_k_dense_replace": 2, "num_experts_per_tok": 3}),
-    ("DeepseekV3", {"first_k_dense_replace": 0, "n_shared_experts": 1}),
-    ("GptOss", {}),
-    ("GptOss", {"num_key_value_heads": 4, "num_experts_per_tok": 1}),
-    ("GptOss", {"num_key_value_heads": 1}),
-    ("Llama", {}),
-    ("Llama", {"num_key_value_heads": 4, "attention_bias": True}),
-    ("Llama4", {}),
-    ("Llama4", {"interleave_moe_layer_step": 2, "intermediate_size_mlp": 56, "use_qk_norm": False}),
-    ("Llama4", {"num_hidden_layers": 8, "interleave_moe_layer_step": 2, "intermediate_size_mlp": 56}),
+    ("deepseek_v3", {}),
+    ("deepseek_v3", {"q_lora_rank": None, "first_k_dense_replace": 2, "num_experts_per_tok": 3}),
+    ("deepseek_v3", {"first_k_dense_replace": 0, "n_shared_experts": 1}),
+    ("gpt_oss", {}),
+    ("gpt_oss", {"num_key_value_heads": 4, "num_experts_per_tok": 1}),
+    ("gpt_oss", {"num_key_value_heads": 1}),
+    ("llama", {}),
+    ("llama", {"num_key_value_heads": 4, "attention_bias": True}),
+    ("llama4_text", {}),
+    ("llama4_text", {"interleave_moe_layer_step": 2, "intermediate_size_mlp": 56, "use_qk_norm": False}),
+    ("llama4_text", {"num_hidden_layers": 8, "interleave_moe_layer_step": 2, "intermediate_size_mlp": 56}),
 ]
 DENSE: list[tuple[str, dict[str, Any]]] = [
-    *((name, {}) for name in ("Olmo", "Olmo2", "SmolLM3", "Exaone4", "Phi", "GPTJ", "Cohere", "OPT", "Bloom")),
-    *((name, {}) for name in ("StableLm", "Nemotron", "NanoChat", "Qwen3", "Gemma3")),
-    ("Olmo3", {"sliding_window": 5}),
-    ("Cohere2", {"sliding_window": 5}),
-    ("StableLm", {"use_parallel_residual": True}),
-    ("Falcon", {}),
-    ("Falcon", {"multi_query": False, "parallel_attn": False, "alibi": True}),
-    ("Falcon", {"new_decoder_architecture": True, "num_kv_heads": 2}),
+    *((name, {}) for name in ("olmo", "olmo2", "smollm3", "exaone4", "phi", "gptj", "cohere", "opt", "bloom")),
+    *((name, {}) for name in ("stablelm", "nemotron", "nanochat", "qwen3", "gemma3_text")),
+    ("olmo3", {"sliding_window": 5}),
+    ("cohere2", {"sliding_window": 5}),
+    ("stablelm", {"use_parallel_residual": True}),
+    ("falcon", {}),
+    ("falcon", {"multi_query": False, "parallel_attn": False, "alibi": True}),
+    ("falcon", {"new_decoder_architecture": True, "num_kv_heads": 2}),
 ]
 
 
@@ -238,7 +238,7 @@ def built(family: str, sizes: dict[str, Any], policy: Policy, *, apart: bool = F
         transformers.AttentionInterface.register(implementation, inside)
         if policy.attention_kernel == "eager":
             transformers.AttentionMaskInterface.register(implementation, eager_mask)
-    model = getattr(transformers, f"{family}ForCausalLM")._from_config(
+    model = transformers.AutoModelForCausalLM.from_config(
         config, attn_implementation="eager" if family in PROJECTED else implementation
     )
     if family in PROJECTED:
@@ -249,9 +249,9 @@ def built(family: str, sizes: dict[str, Any], policy: Policy, *, apart: bool = F
         parent, _, last = name.rpartition(".")
         if type(module).__name__.endswith("TextMoe"):
             setattr(model.get_submodule(parent), last, Gathered(module))
-        elif apart and last == "experts" and family != "Llama4":
+        elif apart and last == "experts" and family != "llama4_text":
             setattr(model.get_submodule(parent), last, Apart(module))
-        elif type(module).__name__.endswith(("RMSNorm", "LayerNorm", "LayerNorm1P")) and family != "Olmo":
+        elif type(module).__name__.endswith(("RMSNorm", "LayerNorm", "LayerNorm1P")) and family != "olmo":
             setattr(model.get_submodule(parent), last, Norm(module, policy.norm_kernel))
     if policy.activation_checkpointing == "full":
         for layer in layers_of(model):
@@ -261,7 +261,7 @@ def built(family: str, sizes: dict[str, Any], policy: Policy, *, apart: bool = F
     return model.train(), accounting.from_config(config.to_dict())
 
 
-PROJECTED = ("Bloom", "Falcon", "GPTJ")
+PROJECTED = ("bloom", "falcon", "gptj")
 
 
 def own_attention(family: str, model: Any, inside: Callable[..., Any]) -> None:
@@ -284,11 +284,11 @@ def own_attention(family: str, model: Any, inside: Callable[..., Any]) -> None:
         return module.dense(out.transpose(1, 2).flatten(2)), None
 
     for layer in layers_of(model):
-        if family == "GPTJ":
+        if family == "gptj":
             layer.attn._attn = functools.partial(between, layer.attn)
         else:
             layer.self_attention.forward = functools.partial(
-                {"Bloom": bloom, "Falcon": falcon}[family], layer.self_attention
+                {"bloom": bloom, "falcon": falcon}[family], layer.self_attention
             )
 
 
@@ -303,12 +303,13 @@ def layers_of(model: Any) -> Any:
 
 
 def eager_attention(family: str) -> Any:
-    return modeling("Llama" if family in PROJECTED else family).eager_attention_forward
+    return modeling("llama" if family in PROJECTED else family).eager_attention_forward
 
 
 def modeling(family: str) -> Any:
     """The file that a model of transformers is in."""
-    return inspect.getmodule(getattr(transformers, f"{family}ForCausalLM"))
+    config = transformers.AutoConfig.for_model(family)
+    return inspect.getmodule(transformers.AutoModelForCausalLM._model_mapping[type(config)])
 
 
 def recomputed(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -321,6 +322,17 @@ def recomputed(function: Callable[..., Any]) -> Callable[..., Any]:
 def loss_of(model: Any, ids: Tensor, targets: Tensor) -> Tensor:
     hidden = decoder_of(model)(ids, use_cache=False).last_hidden_state
     return cross_entropy(model.lm_head(hidden), targets, reduction="sum")
+
+
+def alive_after_forward(model: Any, batch: int, length: int) -> int:
+    """Bytes that are alive after a forward pass, beside parameters, ids, targets and the loss."""
+    ids, targets = (torch.randint(0, 500, (batch, length)) for _ in range(2))
+    loss_of(model, ids, targets)  # what is made once
+    live = Live(known=[*model.parameters(), *model.buffers(), ids, targets])
+    before = live.now - 16 * batch * length
+    with live:
+        result = loss_of(model, ids, targets)
+    return live.now - before - result.nbytes
 
 
 # every three of precision, kernels and batch in all their combinations
@@ -350,22 +362,16 @@ def test_saved_activations(family: str, sizes: dict[str, Any], checkpointing: st
             model_code="transformers",
         )
         model, shape = built(family, sizes, policy)
-        ids, targets = (torch.randint(0, 500, (batch, length)) for _ in range(2))
-        loss_of(model, ids, targets)  # what is made once
-        live = Live(known=[*model.parameters(), *model.buffers(), ids, targets])
-        before = live.now - 16 * batch * length
-        with live:
-            result = loss_of(model, ids, targets)
         predicted = accounting.saved_activations(shape, batch, length, policy=policy)
         beside = tables_beside(family, shape, length, policy) + arguments(family, shape, batch, length, policy)
-        assert live.now - before == predicted.total + beside + result.nbytes, policy
+        assert alive_after_forward(model, batch, length) == predicted.total + beside, policy
 
 
 @pytest.mark.parametrize(("precision", "batch"), [("fp32", 3), ("bf16", 1)])
 def test_operators_save_the_outputs_of_every_second_matmul(precision: str, batch: int) -> None:
     """Torchtitan's rule of the end of 2024, its attention that of this machine."""
     policy = Policy(precision=precision, activation_checkpointing="operators", model_code="transformers")
-    model, shape = built("Llama", {}, replace(policy, activation_checkpointing="none"))
+    model, shape = built("llama", {}, replace(policy, activation_checkpointing="none"))
     model.set_attn_implementation("sdpa")
     attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
     matmul = torch.ops.aten.mm.default
@@ -384,28 +390,21 @@ def test_operators_save_the_outputs_of_every_second_matmul(precision: str, batch
         layer.forward = functools.partial(
             checkpoint, layer.forward, use_reentrant=False, preserve_rng_state=False, context_fn=contexts
         )
-    ids, targets = (torch.randint(0, 500, (batch, 16)) for _ in range(2))
-    loss_of(model, ids, targets)  # what is made once
-    live = Live(known=[*model.parameters(), *model.buffers(), ids, targets])
-    before = live.now - 16 * batch * 16
-    with live:
-        result = loss_of(model, ids, targets)
     predicted = accounting.saved_activations(shape, batch, 16, policy=policy)
-    beside = arguments("Llama", shape, batch, 16, policy)
-    assert live.now - before == predicted.total + beside + result.nbytes
+    assert alive_after_forward(model, batch, 16) == predicted.total + arguments("llama", shape, batch, 16, policy)
 
 
 def tables_beside(family: str, shape: Any, length: int, policy: Policy) -> int:
     """Bytes of a family's tables of rotations beyond those counted, which have every dimension of a head once."""
     table = 2 * length * shape.head_width * policy.bytes.activations
     in_fp32 = 2 * length * shape.head_width * 4
-    if family == "GPTJ":  # of each layer, for half of the dimensions of queries and of keys
+    if family == "gptj":  # of each layer, for half of the dimensions of queries and of keys
         return -table if policy.activation_checkpointing == "full" else (shape.num_layers - 1) * table
-    if family == "Falcon" and policy.activation_checkpointing != "full":
+    if family == "falcon" and policy.activation_checkpointing != "full":
         return 0 if shape.position == "alibi" else 8 * 2 * shape.num_layers  # indices of keys and values
     return {
-        **{"Olmo": in_fp32 - table, "Olmo2": in_fp32 - table, "Olmo3": 2 * in_fp32 - table},
-        **{"Phi": -table // 2, "Nemotron": -table // 2, "StableLm": -3 * table // 4},
+        **{"olmo": in_fp32 - table, "olmo2": in_fp32 - table, "olmo3": 2 * in_fp32 - table},
+        **{"phi": -table // 2, "nemotron": -table // 2, "stablelm": -3 * table // 4},
     }.get(family, 0)
 
 
@@ -417,12 +416,12 @@ def arguments(family: str, shape: Any, batch: int, length: int, policy: Policy) 
     masks = 2 if 0 < shape.windowed_layers < shape.num_layers else 1
     if policy.attention_kernel == "fused" and family not in PROJECTED:
         masks = 0
-    if checkpointing == "selective" and family in ("Llama4", *PROJECTED):
+    if checkpointing == "selective" and family in ("llama4_text", *PROJECTED):
         positions = 0
-    elif family == "Bloom":
+    elif family == "bloom":
         positions = batch * shape.num_heads * length * act
     else:
-        positions = 8 * length * (batch if family == "OPT" else 1)
+        positions = 8 * length * (batch if family == "opt" else 1)
     return masks * batch * length**2 * act + positions
 
 
@@ -459,7 +458,7 @@ def peak(model: Any, batch: int, length: int, vocab: int) -> int:
 
 
 # each kind of dense block; that of GPT-J, whose tables are as large as its layers here, has its saved tensors alone
-KINDS = ("Olmo2", "SmolLM3", "Phi", "Cohere2", "OPT", "Bloom", "NanoChat")
+KINDS = ("olmo2", "smollm3", "phi", "cohere2", "opt", "bloom", "nanochat")
 PARTS = [("loss", "fused", "none"), ("embedding", "fused", "full")]
 PARTS += [("blocks", "eager", one) for one in ("none", "full")] + [("long", "eager", "selective")]
 
@@ -471,7 +470,7 @@ PARTS += [("blocks", "eager", one) for one in ("none", "full")] + [("long", "eag
 def test_peak_of_a_step_of_dense_blocks(family: str, sizes: dict[str, Any]) -> None:
     for name, attention_kernel, checkpointing in PARTS:
         larger, batch, length = PEAKS[name]
-        widths = {"word_embed_proj_dim": 128, "ffn_dim": 224} if "hidden_size" in larger and family == "OPT" else {}
+        widths = {"word_embed_proj_dim": 128, "ffn_dim": 224} if "hidden_size" in larger and family == "opt" else {}
         policy = Policy(
             attention_kernel=attention_kernel, activation_checkpointing=checkpointing, model_code="transformers"
         )
@@ -494,6 +493,6 @@ def test_peak_of_a_step(family: str, name: str, attention_kernel: str, checkpoin
     model, shape = built(family, sizes | {"pad_token_id": None}, policy, apart=True)
     predicted = accounting.training_memory(shape, batch, length, policy=policy)
     measured = peak(model, batch, length, shape.vocab_size)
-    assert int(predicted.total) == pytest.approx(measured, rel=0.04 if family == "GptOss" else 0.02), (
+    assert int(predicted.total) == pytest.approx(measured, rel=0.04 if family == "gpt_oss" else 0.02), (
         predicted.peak.title
     )
