@@ -24,7 +24,7 @@ from torch import Tensor, nn  # noqa: E402
 from torch.autograd import Function  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
-import lm.attention  # noqa: E402  # noqa: E402
+import lm.attention  # noqa: E402
 import lm.lora  # noqa: E402
 import lm.model  # noqa: E402
 from accounting import Policy, TransformerShape  # noqa: E402
