@@ -1,5 +1,7 @@
-"""The audit's own column is what accounting says now; the others' are checked by `nox -s audit`, which has the
-packages."""
+"""Figures of accounting on the site are what it says now: the audit's own column, and the peaks beside a GPU's.
+
+The audit's other columns are checked by `nox -s audit`, which has the packages.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,10 @@ from pathlib import Path
 import pytest
 
 accounting = pytest.importorskip("accounting", reason="the audit is of accounting, which is not installed")
+torch = pytest.importorskip("torch", reason="the model needs torch, which is not installed")
+pytest.importorskip("lm", reason="the model is in lm, which is not installed")
+
+import gpu_memory  # noqa: E402
 
 PAGE = Path(__file__).parent.parent / "docs/design/audit.md"
 
@@ -52,3 +58,20 @@ def test_bytes_of_training() -> None:
         assert peak == f"{memory.total:,}"
         assert step == f"{16 * int(accounting.parameters(accounting.SHAPES[name]).total):,}"
         assert int(theirs.replace(",", "")) == int(step.replace(",", "")) + int(buffers.replace(",", ""))
+
+
+def test_without_cuda_it_stops(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert gpu_memory.main([]) == 2
+    assert "CUDA" in capsys.readouterr().err
+    assert gpu_memory.main(["--shape", "nothing"]) == 2
+
+
+def test_predictions_are_those_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The peaks of docs/design/performance/accounting.md, in MB, one row each."""
+    peaks = [11324.9, 9452.1, 5054.7, 12911.9, 18613.9, 3896.6, 15138.8, 10915.5, 21021.1, 13253.4, 6974.9]
+    monkeypatch.setattr(gpu_memory, "kernel_on", lambda *_: "fused")  # as on CUDA
+    for row, peak in zip(gpu_memory.ROWS, peaks, strict=True):
+        memory = gpu_memory.predict(row, "cuda")
+        assert max(gpu_memory.phases(memory)) == memory.total
+        assert round(memory.total / 1e6, 1) == peak
