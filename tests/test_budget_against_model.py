@@ -61,15 +61,20 @@ def test_parameters(seed: int) -> None:
     assert by_size == collections.Counter(parameter.numel() for parameter in model.parameters())
 
 
-@pytest.mark.parametrize("seed", range(90))
+@pytest.mark.parametrize("seed", range(110))
 def test_flops(seed: int, whole_scores: Callable[[bool], None]) -> None:
-    rng = random.Random(seed)
-    config = random_config(rng, value_embeddings=seed % 3 == 0)
+    """On the meta device, but for the last seeds' mixtures of experts, whose tokens choose by values."""
+    rng, mixed = random.Random(seed), seed >= 90
+    config = random_config(rng, value_embeddings=not mixed and seed % 3 == 0)
     shape, batch, length = config.shape(), rng.randint(1, 3), rng.randint(2, config.context_length)
     whole_scores(True)
-    with torch.device("meta"):
-        model = Transformer(config)
-    ids = torch.zeros(batch, length, dtype=torch.int64, device="meta")  # no values are needed to count
+    with torch.device("cpu" if mixed else "meta"):
+        if mixed:
+            experts = rng.randint(1, 5)
+            model, shape = mixture(config, experts, rng.randint(1, experts))
+        else:
+            model = Transformer(config)
+        ids = torch.zeros(batch, length, dtype=torch.int64).random_(config.vocab_size)
     with FlopCounterMode(display=False) as counter:
         logits = model(ids)
     forward = counter.get_total_flops()
@@ -77,27 +82,9 @@ def test_flops(seed: int, whole_scores: Callable[[bool], None]) -> None:
         logits.sum().backward()
     assert forward == accounting.forward_flops(shape, length, batch).total
     assert counter.get_total_flops() == 2 * forward
-    assert accounting.matmul_flops(shape, length, batch).total == forward
     assert 3 * forward == accounting.training_flops(shape, length, batch).total
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_flops_of_experts(seed: int, whole_scores: Callable[[bool], None]) -> None:
-    rng = random.Random(seed)
-    config, experts = random_config(rng), rng.randint(1, 5)
-    batch, length = rng.randint(1, 3), rng.randint(2, config.context_length)
-    whole_scores(True)
-    model, shape = mixture(config, experts, rng.randint(1, experts))
-    with FlopCounterMode(display=False) as counter:
-        logits = model(torch.randint(0, config.vocab_size, (batch, length)))
-    assert counter.get_total_flops() == accounting.forward_flops(shape, length, batch).total
-    with counter:
-        logits.sum().backward()
-    assert (
-        3 * accounting.forward_flops(shape, length, batch).total
-        == accounting.training_flops(shape, length, batch).total
-    )
-    assert counter.get_total_flops() == 2 * accounting.forward_flops(shape, length, batch).total
+    if not mixed:
+        assert accounting.matmul_flops(shape, length, batch).total == forward
 
 
 @pytest.mark.parametrize("what", ["full", "selective"])
