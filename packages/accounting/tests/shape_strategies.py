@@ -5,9 +5,24 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from accounting import TransformerShape
+from accounting import Policy, TransformerShape
 from accounting.cluster.layout import Layout
 from accounting.layer import Attention, Layer
+
+POLICIES = st.builds(
+    Policy,
+    **{
+        "precision": st.sampled_from(["fp32", "bf16", "autocast"]),
+        "attention_kernel": st.sampled_from(["fused", "eager"]),
+        "activation_checkpointing": st.sampled_from(["none", "selective", "full"]),
+        "loss": st.sampled_from(["plain", "chunked"]),
+        "loss_kernel": st.sampled_from(["operators", "fused"]),
+        "optimizer_step": st.sampled_from(["fused", "foreach", "loop"]),
+        "gradient_accumulation": st.booleans(),
+        "allocator": st.sampled_from(["exact", "cuda"]),
+        "optimizer": st.sampled_from(["adamw", "adamw8bit", "sgd", "muon"]),
+    },
+)
 
 
 def windows(draw: st.DrawFn, window: int | None) -> dict[str, Any]:

@@ -122,7 +122,6 @@ def test_the_layers_of_published_models() -> None:
 
 
 @given(families(), st.data())
-@settings(deadline=None)
 def test_stages_add_up_to_the_whole(shape: TransformerShape, data: st.DataObject) -> None:
     shape = replace(shape, tied_embeddings=False)
     layout = Layout(pipeline=data.draw(st.integers(1, shape.num_layers)))
@@ -138,7 +137,6 @@ def test_stages_add_up_to_the_whole(shape: TransformerShape, data: st.DataObject
 
 
 @given(families(), st.integers(1, 3))
-@settings(deadline=None)
 def test_one_device_of_one_holds_what_a_step_holds(shape: TransformerShape, batch: int) -> None:
     policy = Policy(gradient_accumulation=True)
     alone = training_memory(shape, batch, 16, policy=policy)
@@ -147,7 +145,7 @@ def test_one_device_of_one_holds_what_a_step_holds(shape: TransformerShape, batc
 
 
 @given(families())
-@settings(deadline=None)
+@settings(max_examples=40)
 def test_what_fits_and_one_more_does_not(shape: TransformerShape) -> None:
     limit = int(training_memory(shape, 3, 16).total) + 1000
     batch = max_batch_size(shape, limit, 16)
@@ -253,12 +251,9 @@ def test_value_embeddings_are_refused() -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        "plan deepseek-v3 --devices 2048xh100 --tokens 14.8T --context 4096 --most 2",
-        "plan gpt-oss-120b --devices 64xh200 --tokens 1T --context 8192 --most 2",
-        "plan llama-4-scout --devices 512xh100 --tokens 1T --context 8192 --most 2",
+        "plan gpt-oss-20b --devices 8xh200 --tokens 1T --context 4096 --batch-tokens 65536 --most 2",
+        "plan llama-4-scout --devices 64xh200 --tokens 1T --context 4096 --batch-tokens 262144 --most 2",
         "fit gpt-oss-20b --device h100 --gpus 16 --zero 3 --precision bf16 --context 4096",
-        "report deepseek-v3 --context 4096 --precision bf16",
-        "report llama-4-scout --context 4096 --precision bf16 --only peak,phases,line",
     ],
 )
 def test_commands_answer(command: str, capsys: pytest.CaptureFixture[str]) -> None:

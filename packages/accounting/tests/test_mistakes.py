@@ -40,8 +40,8 @@ def test_a_decimal_comma_is_refused(capsys: pytest.CaptureFixture[str], option: 
 
 def test_commas_before_three_digits_are_separators(capsys: pytest.CaptureFixture[str]) -> None:
     tables = [
-        answered(capsys, f"time gpt2 --tokens {tokens} --device H100 --mfu 40% --price 2.5 --csv")
-        for tokens in ("1,024,000", "1024000", "1_024_000", "1,024k")
+        answered(capsys, f"time gpt2 --tokens {numbers} --device H100 --price 2.5 --csv")
+        for numbers in ("1,024,000 --mfu 40%", "1024000 --mfu 0.4", "1_024_000 --mfu 0.4", "1,024k --mfu .4")
     ]
     assert len(set(tables)) == 1
 

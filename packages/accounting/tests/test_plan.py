@@ -98,12 +98,12 @@ def test_what_stays_in_the_node(devices: int, stride: int, shares: tuple[int, in
     assert _shares(0 if devices == 1 else 800, devices, stride, 8) == shares
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(st.sampled_from((4, 6, 8, 16)), st.sampled_from((16, 48, 64)), st.sampled_from((1024, 256)))
 def test_plans_fit_fill_the_cluster_and_stand_in_order(devices: int, sequences: int, length: int) -> None:
     limit = 12 * 10**9
     plans = plan(
-        SMALL, H100, devices, 10**9, seq_len=length, batch_tokens=sequences * length, memory_limit=limit, most=50
+        SMALL, H100, devices, 10**9, seq_len=length, batch_tokens=sequences * length, memory_limit=limit, most=20
     )
     assert [float(one.step.total) for one in plans] == sorted(float(one.step.total) for one in plans)
     for one in plans:
@@ -168,17 +168,15 @@ def test_what_cannot_be_is_refused_by_name() -> None:
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert (
-        main(["plan", "llama-3-8b", "--devices", "64xH100", "--tokens", "1T", "--price", "2", "--most", "3", "--json"])
-        == 0
-    )
+    command = ["plan", "llama-3-8b", "--devices", "64xH100", "--tokens", "1T", "--context", "1024", "--most", "3"]
+    assert main([*command, "--price", "2", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert len(rows) == 3
     for row in rows:
         assert row["data"] * row["context"] * row["tensor"] * row["pipeline"] == 64
         assert row["cost"] == pytest.approx(64 * 2 * row["seconds"] / 3600)
         assert row["bytes a device"] <= int(device("h100").memory)
-    assert main(["plan", "llama-3-8b", "--devices", "64xH100", "--tokens", "1T", "--explain"]) == 0
+    assert main([*command, "--explain"]) == 0
     assert "matmul" in capsys.readouterr().out
 
 
@@ -326,11 +324,6 @@ def test_a_large_mixture_is_not_gathered_over_all_replicas() -> None:
     assert best.layout.zero < 3
     assert best.layout.pipeline > 1
     assert all(other.layout.expert > 1 for other in others)
-
-
-def test_named_shapes_can_be_planned() -> None:
-    for name in ("gpt2-xl", "mixtral-8x7b", "gemma-3-1b"):
-        assert plan(SHAPES[name], H100, 16, 10**9, most=2, seq_len=1024, batch_tokens=1 << 16), name
 
 
 def test_narrow_experts_are_slower_than_wide_ones() -> None:

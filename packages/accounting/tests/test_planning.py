@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shape_strategies import laid_out, shapes
+from shape_strategies import POLICIES, laid_out, shapes
 
 from accounting import (
     SHAPES,
@@ -22,21 +22,6 @@ from accounting.cluster.layout import Layout, places
 from accounting.cluster.memory import device_memory, fullest
 from accounting.cluster.traffic import device_traffic
 from accounting.models.resizing import deepened, widened
-
-POLICIES = st.builds(
-    Policy,
-    **{
-        "precision": st.sampled_from(["fp32", "bf16", "autocast"]),
-        "attention_kernel": st.sampled_from(["fused", "eager"]),
-        "activation_checkpointing": st.sampled_from(["none", "selective", "full"]),
-        "loss": st.sampled_from(["plain", "chunked"]),
-        "loss_kernel": st.sampled_from(["operators", "fused"]),
-        "optimizer_step": st.sampled_from(["fused", "foreach", "loop"]),
-        "gradient_accumulation": st.booleans(),
-        "allocator": st.sampled_from(["exact", "cuda"]),
-        "optimizer": st.sampled_from(["adamw", "adamw8bit", "sgd", "muon"]),
-    },
-)
 
 
 @given(shapes(), st.integers(1, 1 << 28), POLICIES)

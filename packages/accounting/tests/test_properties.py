@@ -123,12 +123,11 @@ def grown(shape: TransformerShape, size: str) -> TransformerShape:
 def test_monotone_in_every_size(shape: TransformerShape, size: str, batch: int) -> None:
     shape = replace(shape, layers=(Layer(),), vocab_multiple=1)
     small, large = everything(shape, batch), everything(grown(shape, size), batch)
-    more = everything(shape, batch + 1)
+    more, phases = everything(shape, batch + 1), [phase.title for phase in training_memory(shape, 1).phases]
     for name in small:
         # A window that reaches the whole sequence needs no mask any more, and a second key head has whole score
         # matrices copy what views of larger tensors kept alive: their training alone may take less.
-        trains = small[name].title in [phase.title for phase in training_memory(shape, 1).phases]
-        if not (trains and size in ("sliding_window", "num_kv_heads")):
+        if not (small[name].title in phases and size in ("sliding_window", "num_kv_heads")):
             assert small[name].total <= large[name].total, (name, size)
         assert small[name].total <= more[name].total, name
 
