@@ -193,7 +193,7 @@ def test_tensor_parallel_sums_of_latents() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_elementwise(name: str) -> None:
-    """Of one position of DeepSeek V3 and of gpt-oss's softmax by hand; the others are whole, their parts add up."""
+    """Of one position of DeepSeek V3, of gpt-oss's softmax and of Llama 4's norms by hand; all parts add up."""
     shape = SHAPES[name]
     found = elementwise_flops(shape, 1)
     assert found.total == sum(int(part) for part in found.values())
@@ -204,6 +204,8 @@ def test_elementwise(name: str) -> None:
         assert found["rope"] == 3 * 61 * 64 * 129
         assert found["activation"] == 6 * (58 * (8 + 1) * 2048 + 3 * 18432)
         assert found["router"] == 58 * (4 * 256 + 2 * 8)
+    if name == "llama-4-scout":  # of 36 layers queries and keys too, without a weight
+        assert found["norms"] == (2 * 48 + 1) * (4 * 5120 + 3) + 36 * (40 + 8) * (3 * 128 + 3)
 
 
 def test_every_symbol_of_a_formula_is_explained() -> None:

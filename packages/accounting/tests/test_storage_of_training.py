@@ -172,6 +172,7 @@ def test_fp8_stores_matrices_twice_more_and_their_inputs_in_a_byte() -> None:
     }
     memory = training_memory(LLAMA, 2, 512, policy=eight)
     assert memory["matrices in fp8, twice"] == 2 * MATRICES
+    assert memory["optimizer state"] == 6 * memory["parameters"]  # master weights and two moments in fp32
     assert "not measured" in memory.convention
     for wrong in (SHAPES["mixtral-8x7b"], SHAPES["deepseek-v3"]):
         with pytest.raises(ValueError, match="fp8"):
