@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from torch.utils.checkpoint import checkpoint
 
 
 class Live(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -48,6 +49,15 @@ class Live(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self.add(leaf)
         self.most = max(self.most, self.now)
         return result
+
+
+def recomputed(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, of which nothing but its arguments is kept for the backward pass."""
+
+    def again(*arguments: Any, **keywords: Any) -> Any:
+        return checkpoint(function, *arguments, use_reentrant=False, preserve_rng_state=False, **keywords)
+
+    return again
 
 
 def kept_by_autograd(forward: Callable[[], Any], parameters: Iterable[torch.Tensor]) -> int:

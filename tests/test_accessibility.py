@@ -38,43 +38,23 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def model_page(run: Path, page: Path) -> None:
-    lm_command(["export", str(run / "run"), "--page", str(page), "--course", "../{}/"])
+PAGES: dict[str, Callable[[str, str], object]] = {  # each from the folder of the run, to a file
+    "model": lambda run, page: lm_command(["export", f"{run}/run", "--page", page, "--course", "../{}/"]),
+    "chat": lambda run, page: lm_command(["chat", f"{run}/run", "--page", page, "--system", "Be brief."]),
+    "server": lambda run, page: Path(page).write_text(chat_shell("small", "", asset("chat.js")), "utf-8"),
+    "run": lambda run, page: lm_command(["report", f"{run}/run", "--out", page]),
+    "tokenizer": lambda run, page: bpe_command(["view", f"{run}/tok.json", f"{run}/tok.json", "--out", page]),
+    "report": lambda run, page: bpe_command(["report", f"{run}/tok.json", "--on", f"{run}/text.txt", "--html", page]),
+    "accounting": lambda run, page: accounting(["page", "--out", page]),
+}
 
 
-def chat_page(run: Path, page: Path) -> None:
-    lm_command(["chat", str(run / "run"), "--page", str(page), "--system", "Be brief."])
-
-
-def server_page(run: Path, page: Path) -> None:
-    page.write_text(chat_shell("small", "", asset("chat.js")), "utf-8")
-
-
-def run_report(run: Path, page: Path) -> None:
-    lm_command(["report", str(run / "run"), "--out", str(page)])
-
-
-def tokenizer_view(run: Path, page: Path) -> None:
-    bpe_command(["view", str(run / "tok.json"), str(run / "tok.json"), "--out", str(page)])
-
-
-def tokenizer_report(run: Path, page: Path) -> None:
-    bpe_command(["report", str(run / "tok.json"), "--on", str(run / "text.txt"), "--html", str(page)])
-
-
-def accounting_page(run: Path, page: Path) -> None:
-    accounting(["page", "--out", str(page)])
-
-
-PAGES = (model_page, chat_page, server_page, run_report, tokenizer_view, tokenizer_report, accounting_page)
-
-
-@pytest.mark.parametrize("write", PAGES, ids=lambda write: write.__name__)
+@pytest.mark.parametrize("write", PAGES.values(), ids=PAGES)
 def test_axe_finds_nothing(
-    browser: chromium.Chromium, axe: str, run: Path, tmp_path: Path, write: Callable[[Path, Path], None]
+    browser: chromium.Chromium, axe: str, run: Path, tmp_path: Path, write: Callable[[str, str], object]
 ) -> None:
     page = tmp_path / "page.html"
-    write(run, page)
+    write(str(run), str(page))
     browser.open(page)
     for width in (390, 1280):
         assert browser.violations(axe, width) == []

@@ -20,8 +20,9 @@ torch = pytest.importorskip("torch", reason="the model needs torch, which is not
 pytest.importorskip("lm", reason="the model is in lm, which is not installed")
 accounting = pytest.importorskip("accounting", reason="the budget is in accounting, which is not installed")
 
+from live_bytes import recomputed  # noqa: E402
 from model_shapes import mixture, random_config  # noqa: E402
-from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop  # noqa: E402
+from torch.utils.checkpoint import set_checkpoint_early_stop  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 import lm.attention  # noqa: E402
@@ -98,12 +99,8 @@ def test_flops_of_recomputing(
     config = random_config(rng)
     shape, batch, length = config.shape(), rng.randint(1, 3), rng.randint(2, config.context_length)
     whole_scores(True)
-    whole = lm.model.Block.forward if what == "full" else lm.model.attention
-
-    def again(*arguments: Any, **keywords: Any) -> Any:
-        return checkpoint(whole, *arguments, use_reentrant=False, preserve_rng_state=False, **keywords)
-
-    monkeypatch.setattr(*((lm.model.Block, "forward", again) if what == "full" else (lm.model, "attention", again)))
+    place, name = (lm.model.Block, "forward") if what == "full" else (lm.model, "attention")
+    monkeypatch.setattr(place, name, recomputed(getattr(place, name)))
     spared = accounting.forward_flops(shape, length, batch)["scores"] // 2
     if what == "full":
         spared = 2 * batch * length * shape.d_ff * shape.d_model * shape.num_layers

@@ -19,9 +19,8 @@ torch = pytest.importorskip("torch", reason="the model needs torch, which is not
 pytest.importorskip("lm", reason="the model is in lm, which is not installed")
 accounting = pytest.importorskip("accounting", reason="the budget is in accounting, which is not installed")
 
-from live_bytes import Live, kept_by_autograd  # noqa: E402
+from live_bytes import Live, kept_by_autograd, recomputed  # noqa: E402
 from model_shapes import PEAKS, mixture, peak_of_step, random_config, some_batch, step_loss  # noqa: E402
-from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 import lm.attention  # noqa: E402
 import lm.model  # noqa: E402
@@ -72,13 +71,6 @@ def run_as(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
 
     yield choose
     forget()
-
-
-def recomputed(function: Callable[..., Any]) -> Callable[..., Any]:
-    def again(*arguments: Any, **keywords: Any) -> Any:
-        return checkpoint(function, *arguments, use_reentrant=False, preserve_rng_state=False, **keywords)
-
-    return again
 
 
 def saved(model: Transformer, ids: Any, targets: Any, loss: str, precision: str) -> int:

@@ -24,7 +24,7 @@ accounting = pytest.importorskip("accounting", reason="the budget is in accounti
 pytest.importorskip("lm", reason="the loss is in lm, which is not installed")
 
 from family_configs import small_config  # noqa: E402
-from live_bytes import Live  # noqa: E402
+from live_bytes import Live, recomputed  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 from torch.autograd import Function  # noqa: E402
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts  # noqa: E402
@@ -310,13 +310,6 @@ def modeling(family: str) -> Any:
     """The file that a model of transformers is in."""
     config = transformers.AutoConfig.for_model(family)
     return inspect.getmodule(transformers.AutoModelForCausalLM._model_mapping[type(config)])
-
-
-def recomputed(function: Callable[..., Any]) -> Callable[..., Any]:
-    def again(*arguments: Any, **keywords: Any) -> Any:
-        return checkpoint(function, *arguments, use_reentrant=False, preserve_rng_state=False, **keywords)
-
-    return again
 
 
 def loss_of(model: Any, ids: Tensor, targets: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from typing import Any
 
@@ -23,25 +24,8 @@ from lm.model import Block, Transformer  # noqa: E402
 def share_of_block(config: ModelConfig, whole: Block, layout: Layout, rank: int) -> Block:
     """One device's rows and columns of a block's matrices; biases after a sum are on the first alone."""
     mine = shard(config.shape(), layout, Place(0, rank))
-    share = Block(
-        ModelConfig(
-            mine.vocab_size,
-            config.context_length,
-            1,
-            config.d_model,
-            mine.num_heads,
-            mine.d_ff,
-            num_kv_heads=mine.kv_heads,
-            head_dim=mine.head_width,
-            ffn=config.ffn,
-            norm=config.norm,
-            norm_placement=config.norm_placement,
-            position=config.position,
-            bias=config.bias,
-            qk_norm=config.qk_norm,
-            sliding_window=config.sliding_window,
-        )
-    )
+    sizes = {"num_heads": mine.num_heads, "num_kv_heads": mine.kv_heads, "head_dim": mine.head_width, "d_ff": mine.d_ff}
+    share = Block(dataclasses.replace(config, num_layers=1, **sizes))
     e, h, k = config.head_width, config.num_heads, config.kv_heads
     heads = [shard(config.shape(), layout, Place(0, other)).num_heads for other in range(layout.tensor)]
     first = sum(heads[:rank])

@@ -80,7 +80,7 @@ def test_traffic_of_eight_micro_batches() -> None:
     assert sent == [2, 2, 9, 24]
 
 
-@given(shapes(), st.integers(1, 3), st.integers(1, 3), st.integers(0, 3))
+@given(shapes(), st.integers(1, 9), st.integers(1, 3), st.integers(0, 3))
 def test_shared_experts_add_up(shape: TransformerShape, groups: int, expert: int, zero: int) -> None:
     shape = replace(shape, vocab_multiple=1)
     if expert > 1:
