@@ -9,7 +9,7 @@ from pathlib import Path
 import interpreter  # noqa: F401 (before whatever imports triton)
 import pytest
 import torch
-from models import forget_libraries
+from models import forget_libraries, random_model
 from runs import run, some_tokens
 from talks import tokenizer as of_bytes
 
@@ -57,11 +57,8 @@ def base(data, tmp_path_factory):
 @pytest.fixture(scope="module")
 def model():
     """The model that the tests of serving ask; other files have models of their own."""
-    import lm
 
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        return lm.Transformer(lm.ModelConfig(259, 1024, 1, 32, 2, 32)).eval()
+    return random_model(259, 1024, 1, 32, 2, 32)
 
 
 @pytest.fixture(scope="module")

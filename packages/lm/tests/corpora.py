@@ -6,8 +6,6 @@ import random
 
 import numpy as np
 
-from lm.data import write_tokens
-
 END = "<|endoftext|>"
 
 
@@ -24,16 +22,6 @@ def stories(count, seed=0, words=30):
     draw = random.Random(seed)
     vocabulary = ["the", "a", "they", "ran", "été", "水", "\n", "then", "othello", "end.", "🙂", "12"]
     return [f"{i} " + " ".join(draw.choices(vocabulary, k=draw.randrange(1, 2 * words))) for i in range(count)]
-
-
-def write_predictable_tokens(folder):
-    """train.npy and heldout.npy, of 24 ids, each of which follows from the last but for a seventh of them."""
-    draw = np.random.default_rng(0)
-    ids = [1]
-    for _ in range(4000):
-        ids.append(int(draw.integers(24)) if draw.random() < 0.15 else (5 * ids[-1] + 3) % 24)
-    write_tokens(folder / "train.npy", np.array(ids[:3500]), text_bytes=3500)
-    write_tokens(folder / "heldout.npy", np.array(ids[3500:]), text_bytes=500)
 
 
 def as_text(documents):

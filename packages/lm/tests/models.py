@@ -67,6 +67,13 @@ def make(seed=0, dtype=torch.float64, vocab_size=19, context_length=10, **change
     return model
 
 
+def random_model(*sizes, seed=0, **more):
+    """A model of the sizes of a ModelConfig: the same weights each time, and as many numbers left to draw."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return Transformer(ModelConfig(*sizes, **more)).eval()
+
+
 def rounded_to_int8(model):
     """The plain model with the weights that int8 stand for."""
     result = quantized(model)

@@ -8,10 +8,9 @@ import sys
 
 import pytest
 import tomli_w
-import torch
+from models import random_model
 from talks import tokenizer
 
-import lm
 from lm.commands.cli import main
 from lm.config import to_table
 from lm.generation import decoder
@@ -28,12 +27,9 @@ def run_of(tmp_path_factory):
     """A run with random weights, and its tokenizer: of bytes, with the marks of a conversation."""
     folder = tmp_path_factory.mktemp("chat")
     tokenizer().save(folder / "tokenizer.json")
-    config = lm.ModelConfig(259, 128, 1, 32, 2, 32)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = lm.Transformer(config).eval()
+    model = random_model(259, 128, 1, 32, 2, 32)
     checkpoint.save(folder / "checkpoints", 0, model, None, {})
-    (folder / "config.toml").write_text(tomli_w.dumps({"model": to_table(config)}))
+    (folder / "config.toml").write_text(tomli_w.dumps({"model": to_table(model.config)}))
     return folder
 
 

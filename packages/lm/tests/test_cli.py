@@ -374,7 +374,6 @@ def test_report_watches_until_the_run_is_done(work, capsys, monkeypatch):
     assert "--watch" in capsys.readouterr().err
 
 
-@pytest.mark.skipif(importlib.util.find_spec("accounting") is None, reason="the package accounting is not installed")
 def test_plan_says_what_a_run_costs(work, capsys):
     assert main(["plan", str(work / "small.toml")]) == 0
     stdout = capsys.readouterr().out

@@ -13,6 +13,7 @@ import re
 import numpy as np
 import pytest
 import torch
+from models import random_model
 from runs import CONFIG, assert_continues, metrics, run
 from talks import MARKS, TALK, lines, tokenizer
 
@@ -192,9 +193,7 @@ def test_a_run_on_conversations_resumes_to_the_bit(tmp_path):
 def test_scoring_counts_what_is_learned_alone(tmp_path, documents):
     mask = np.random.default_rng(1).integers(0, 2, 100)
     tokens = open_tokens(masked(tmp_path, mask) / "train.npy")
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = lm.Transformer(lm.ModelConfig(50, 128, 1, 16, 2, 24)).eval()
+    model = random_model(50, 128, 1, 16, 2, 24)
     score = evaluate(model, tokens, document_masking=documents)
     inputs = torch.tensor([[3, *tokens.ids[:-1].tolist()]])
     with torch.no_grad():

@@ -16,7 +16,6 @@ from lm.commands.cli import main
 from lm.evaluation import evaluate_core, read_core
 
 pytest.importorskip("bpe")
-pytest.importorskip("yaml")
 LETTERS = "abcdefghijklmnopqrstuvwxyz "
 # label: kind, examples, delimiter, baseline in percent
 TASKS = {

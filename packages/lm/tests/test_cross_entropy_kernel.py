@@ -215,7 +215,6 @@ def test_which_kernel_computes_the_loss(monkeypatch):
 
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16", "fp16"])
 def test_the_budget_counts_the_kernel_that_runs(precision, monkeypatch):
-    pytest.importorskip("accounting", reason="the package accounting is not installed")
     monkeypatch.setattr(lm.loss, "refusal", lambda device, dtype: None if device == "cuda" else "it is absent")
     config = dataclasses.replace(CONFIG, precision=precision)
     capped = dataclasses.replace(MODEL, logit_softcap=30.0)

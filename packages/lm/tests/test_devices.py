@@ -11,6 +11,7 @@ from runs import CONFIG, MODEL, metrics, new_model, run, write_settings
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+import accounting
 from lm.commands.cli import main
 from lm.model import RMSNorm
 from lm.training import measure, train
@@ -84,7 +85,6 @@ def test_memory_that_runs_out_anywhere_is_one_sentence(data, tmp_path, monkeypat
     def full(*_, **__):
         raise error
 
-    pytest.importorskip("accounting", reason="the package accounting is not installed")
     assert ran_out(error)
     places = {"measured": (measure, "Trainer"), "moved": (train, "Trainer"), "trained": (Trainer, "forward_backward")}
     monkeypatch.setattr(*places[where], full)
@@ -101,7 +101,6 @@ def test_memory_that_runs_out_anywhere_is_one_sentence(data, tmp_path, monkeypat
 
 
 def test_the_use_of_a_device_whose_peak_is_known_is_said_of_each_step(data, tmp_path, monkeypatch):
-    accounting = pytest.importorskip("accounting", reason="the package accounting is not installed")
     monkeypatch.setattr("lm.training.metrics.peak_flops", lambda device, precision: 1e9)
     run(data, tmp_path)
     a_token = accounting.training_flops(MODEL.shape(), pairs="causal").total / MODEL.context_length

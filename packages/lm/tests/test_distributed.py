@@ -36,8 +36,6 @@ from lm.training.distributed import DistributedContext, Lost, join
 from lm.training.run import Run
 from lm.training.train import Stopped
 
-pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch has no torch.distributed")
-
 BATCH = dataclasses.replace(CONFIG, batch_size=8, micro_batch_size=2, steps=10, document_masking=True)
 
 

@@ -14,12 +14,12 @@ import time
 
 import pytest
 import tomli_w
-from corpora import write_predictable_tokens
-from runs import environment
+from runs import environment, some_tokens
 
 from lm.commands.cli import main
 from lm.commands.experiment import BASE, variants_of
 from lm.config import ModelConfig, TrainConfig, to_table
+from lm.data import write_tokens
 from lm.experiments.grid import Outcome, Trial, mean_and_error, rows, run, write
 from lm.files import lock
 from lm.training import checkpoint
@@ -69,7 +69,8 @@ def test_the_table_compares_to_the_best_seed_by_seed():
 @pytest.fixture
 def work(tmp_path, monkeypatch):
     """A text that can be learned in part, and the configuration of a small model."""
-    write_predictable_tokens(tmp_path)
+    write_tokens(tmp_path / "train.npy", some_tokens(3500) % 24, text_bytes=3500)
+    write_tokens(tmp_path / "heldout.npy", some_tokens(500, 1) % 24, text_bytes=500)
     (tmp_path / "tiny.toml").write_text(tomli_w.dumps({"model": to_table(MODEL), "train": to_table(TRAIN)}))
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -17,7 +17,6 @@ from lm.commands.cli import main
 from lm.interop.check import check_export
 
 bpe = pytest.importorskip("bpe")
-pytest.importorskip("gguf")
 transformers = pytest.importorskip("transformers")
 
 

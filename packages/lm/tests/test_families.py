@@ -284,11 +284,8 @@ def test_a_model_that_was_trained_comes_back_as_what_it_was(folders, tmp_path, n
     assert before.keys() == after.keys()
     assert all(torch.equal(before[key], after[key]) for key in before)
     assert config_of(source) == config_of(same)
-    data = tmp_path / "data"
-    data.mkdir()
-    np.save(data / "train.npy", np.arange(400, dtype="uint16") * 7 % 96)
     config = lm.TrainConfig(steps=1, batch_size=2, warmup_steps=0, learning_rate=1e-2, init_from=str(source))
-    lm.train(None, config, data, tmp_path / "run", progress=False)
+    lm.train(None, config, np.arange(400) * 7 % 96, tmp_path / "run", progress=False)
     trained = lm.load(tmp_path / "run")
     to_huggingface(tmp_path / "run", out)
     after = safetensors.torch.load_file(out / "model.safetensors")
@@ -453,7 +450,6 @@ def test_gguf_is_what_llama_cpp_computes_the_same_logits_of(folders, tmp_path, n
 
 
 def test_what_a_gguf_cannot_say_of_a_gemma_2_is_refused(folders, tmp_path):
-    pytest.importorskip("gguf")
     config = dataclasses.replace(from_huggingface(folders("gemma2")).config, query_pre_attn_scalar=16)
     unbent = build(dataclasses.replace(config, attn_logit_softcapping=None))
     with pytest.raises(ValueError, match="gemma2 has no attn_logit_softcapping None"):

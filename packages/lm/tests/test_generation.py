@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import subprocess
 import sys
 from collections import Counter
@@ -537,7 +536,6 @@ def test_prompts_of_a_batch_are_lists_of_ids():
     assert generate(make(), ids, max_new_tokens=2, seed=1) == generate(make(), [1, 2, 3], max_new_tokens=2, seed=1)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_forked_process_generates_and_trains():
     """After threads of OpenMP have run here; the child would wait for them for ever."""
     script = """

@@ -17,6 +17,7 @@ import pytest
 import torch
 from corpora import as_json_lines, as_text, read_back, stories
 from hub import COMMIT, Hub
+from models import random_model
 from runs import environment
 
 import lm
@@ -198,9 +199,7 @@ def test_a_download_that_is_told_to_stop_keeps_what_it_has(serve, tmp_path):
 
 def test_a_model_comes_by_its_name_once(serve, tmp_path, monkeypatch):
     """hf://OWNER/NAME is downloaded once, without what is no part of a model."""
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = lm.Transformer(lm.ModelConfig(19, 16, 1, 8, 2, 8)).eval()
+    model = random_model(19, 16, 1, 8, 2, 8)
     folder = lm.to_huggingface(model, tmp_path / "out")
     files = {path.name: path.read_bytes() for path in folder.iterdir()}
     hub = serve("me/small", {**files, "training.log": b"x"}, kind="models")

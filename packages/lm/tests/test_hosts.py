@@ -9,14 +9,11 @@ import sys
 import time
 
 import pytest
-import torch
 from hosts import address, network, torchrun
 from runs import losses, metrics, write_settings
 
 from lm.commands.cli import main
 from lm.training import checkpoint
-
-pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch has no torch.distributed")
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import time
 import pytest
 import torch
 from llama2c_files import tokenizer_file
+from models import random_model
 from talks import tokenizer
 
 import lm
@@ -22,9 +23,7 @@ from lm.tokenizer import load_tokenizer
 
 
 def new_model(**more):
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        return lm.Transformer(lm.ModelConfig(40, 32, 2, 32, 4, 48, **more)).eval()
+    return random_model(40, 32, 2, 32, 4, 48, **more)
 
 
 def test_huge_pages_hold_the_same_weights_side_by_side():
@@ -65,12 +64,10 @@ def test_a_gguf_that_is_damaged_or_unknown_is_one_sentence(tmp_path):
 @pytest.mark.parametrize("pattern", ["gpt2", "llama3"])
 def test_the_tokenizer_in_a_gguf_gives_the_same_ids(tmp_path, pattern):
     bpe = pytest.importorskip("bpe")
-    pytest.importorskip("gguf")
     text = "it is 12, d\u00e9j\u00e0 vu!\n\nthe hello and the other one "
     tokenizer = bpe.train([text * 3], 280, pattern=pattern, special_tokens=["<|endoftext|>", "<|im_end|>"])
     tokenizer.save(tmp_path / "tok.json")
-    with torch.random.fork_rng():
-        model = lm.Transformer(lm.ModelConfig(290, 32, 1, 32, 2, 32)).eval()  # ten ids have no token
+    model = random_model(290, 32, 1, 32, 2, 32)  # ten ids have no token
     lm.to_gguf(model, tmp_path / "m.gguf", tokenizer=tmp_path / "tok.json")
     text_read = model_text(tmp_path / "m.gguf")
     assert text_read.tokenizer.encode(text + "<|im_end|>", allowed_special="all") == tokenizer.encode(
@@ -85,11 +82,8 @@ def test_the_tokenizer_in_a_gguf_gives_the_same_ids(tmp_path, pattern):
 
 
 def test_pieces_in_a_gguf_give_the_same_ids(tmp_path):
-    pytest.importorskip("gguf")
-    pytest.importorskip("tokenizers")
     tokenizer = load_tokenizer(tokenizer_file(tmp_path))
-    with torch.random.fork_rng():
-        model = lm.Transformer(lm.ModelConfig(tokenizer.n_vocab, 32, 1, 32, 2, 32)).eval()
+    model = random_model(tokenizer.n_vocab, 32, 1, 32, 2, 32)
     lm.to_gguf(model, tmp_path / "m.gguf", tokenizer=tmp_path / "tokenizer.json")
     tokenizer_read = model_text(tmp_path / "m.gguf").tokenizer
     for text in ("the hello and the other", " the", "\u00e9t\u00e9 \u6f22"):
@@ -147,8 +141,7 @@ def test_what_cannot_be_loaded_is_one_sentence(tmp_path):
 @pytest.mark.skipif(importlib.util.find_spec("bpe") is None, reason="the package bpe is not installed")
 def test_every_command_that_computes_takes_device_and_dtype(tmp_path, capsys):
     tokenizer(["<|endoftext|>"]).save(tmp_path / "tok.json")
-    with torch.random.fork_rng():
-        model = lm.Transformer(lm.ModelConfig(257, 64, 1, 32, 2, 32)).eval()
+    model = random_model(257, 64, 1, 32, 2, 32)
     folder = str(lm.to_huggingface(model, tmp_path / "m", tokenizer=tmp_path / "tok.json"))
     (tmp_path / "t.txt").write_text("some text to score")
     where = ["--device", "cpu", "--dtype", "bf16"]
@@ -168,8 +161,7 @@ def test_every_command_that_computes_takes_device_and_dtype(tmp_path, capsys):
 def test_a_mistral_without_a_window_has_that_of_transformers(tmp_path):
     transformers = pytest.importorskip("transformers")
     assert transformers.MistralConfig().sliding_window == 4096
-    with torch.random.fork_rng():
-        model = lm.Transformer(lm.ModelConfig(19, 8192, 1, 8, 2, 8, sliding_window=4096)).eval()
+    model = random_model(19, 8192, 1, 8, 2, 8, sliding_window=4096)
     folder = lm.to_huggingface(model, tmp_path / "m")
     about = json.loads((folder / "config.json").read_text())
     assert about.pop("sliding_window") == 4096

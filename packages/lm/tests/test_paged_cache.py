@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from models import needs_compiler
+from models import needs_compiler, random_model
 
 import lm
 from lm.generation.decoder import NoPages
@@ -20,9 +20,7 @@ CONTEXT = 6 * PAGE
 
 @pytest.fixture(scope="module")
 def model():
-    with torch.random.fork_rng():
-        torch.manual_seed(3)
-        return lm.Transformer(lm.ModelConfig(61, CONTEXT, 2, 32, 4, 32, num_kv_heads=2)).eval()
+    return random_model(61, CONTEXT, 2, 32, 4, 32, num_kv_heads=2, seed=3)
 
 
 def prompt(kind: int, length: int) -> list[int]:

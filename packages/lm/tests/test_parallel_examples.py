@@ -19,8 +19,6 @@ from lm.loss import cross_entropy
 from lm.model import Transformer
 from lm.training.distributed import join
 
-pytestmark = pytest.mark.skipif(not dist.is_available(), reason="this torch has no torch.distributed")
-
 CONFIG = ModelConfig(50, 16, 2, 24, 2, 40)
 STEPS = 4
 

@@ -12,10 +12,9 @@ import sys
 
 import numpy as np
 import pytest
-import torch
 from corpora import END, as_gzip, as_json_lines, as_text, read_back, restored, stories
+from models import random_model
 
-import lm
 from lm import to_huggingface
 from lm.commands.cli import main
 from lm.data import TokenWriter, open_data, open_tokens, token_files, write_tokens
@@ -367,9 +366,7 @@ def test_bits_per_byte_is_the_same_however_the_tokens_were_made(tmp_path, tok, c
     (tmp_path / "t.txt").write_bytes(text)
     prepare([tmp_path / "t.txt"], Recipe(tok, END, share=0.0), tmp_path / "prepared", {})
     tok.encode_file([tmp_path / "t.txt"], tmp_path / "encoded.npy")
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = lm.Transformer(lm.ModelConfig(tok.n_vocab, 512, 1, 16, 2, 24)).eval()
+    model = random_model(tok.n_vocab, 512, 1, 16, 2, 24)
     folder = to_huggingface(model, tmp_path / "model", tokenizer=tmp_path / "tok.json")
 
     def measured(*arguments):

@@ -14,8 +14,6 @@ from models import make
 import lm
 from lm.commands.cli import main
 
-pytest.importorskip("huggingface_hub")
-
 
 class Hub(ThreadingHTTPServer):
     """A server that keeps the files that arrive, the requests for repositories and the tokens shown to it."""
@@ -102,7 +100,6 @@ def test_a_folder_arrives_whole_and_a_second_call_goes_on(tmp_path, hub, capsys)
 
 
 def test_a_gguf_arrives_and_what_makes_no_sense_is_refused(tmp_path, hub, capsys):
-    pytest.importorskip("gguf")
     source = str(lm.to_huggingface(make(dtype=torch.float32), tmp_path / "source"))
     (tmp_path / "mine.txt").write_text("mine")
     command = ["export", source, "--out", str(tmp_path / "m.gguf")]

@@ -14,6 +14,7 @@ import time
 
 import pytest
 import torch
+from models import random_model
 from runs import CONFIG, MODEL, some_tokens
 from runs import metrics as lines_of
 
@@ -148,9 +149,7 @@ def test_an_error_of_the_disk_that_does_not_pass_is_raised(tmp_path):
 
 @pytest.fixture
 def exported(tmp_path):
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = lm.Transformer(lm.ModelConfig(50, 16, 1, 16, 2, 24))
+    model = random_model(50, 16, 1, 16, 2, 24)
     lm.to_huggingface(model, tmp_path / "model")
     return tmp_path / "model"
 

@@ -19,7 +19,7 @@ import threading
 import time
 
 import pytest
-import torch
+from models import random_model
 from served import needs_server, served
 
 import lm
@@ -38,9 +38,7 @@ CONTEXT = 256
 
 @pytest.fixture(scope="module")
 def model():
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        return lm.Transformer(lm.ModelConfig(259, CONTEXT, 1, 32, 2, 32)).eval()
+    return random_model(259, CONTEXT, 1, 32, 2, 32)
 
 
 @pytest.fixture(scope="module")

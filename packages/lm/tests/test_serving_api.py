@@ -8,6 +8,7 @@ import re
 
 import pytest
 import torch
+from models import random_model
 from served import served
 from talks import MARKS
 from talks import tokenizer as of_bytes
@@ -192,7 +193,6 @@ def test_penalties_and_biases_are_openais(client, model, presence, frequency):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_json_of_a_schema_is_what_a_model_without_sense_writes(client, seed):
-    pytest.importorskip("llguidance")
     schema = {
         "type": "object",
         "properties": {"colour": {"enum": ["red", "green"]}, "sizes": {"type": "array", "items": {"type": "boolean"}}},
@@ -214,7 +214,6 @@ def test_json_of_a_schema_is_what_a_model_without_sense_writes(client, seed):
 @pytest.mark.parametrize("form", [{"type": "json_object"}, {"type": "json_schema", "json_schema": {"name": "it"}}])
 def test_json_has_no_endless_space(client, form):
     """A model that would rather write line ends than anything else."""
-    pytest.importorskip("llguidance")
     schema = {"type": "object", "properties": {"b": {"type": "boolean"}, "c": {"type": "null"}}, "required": ["b", "c"]}
     if "json_schema" in form:
         form = {**form, "json_schema": {"name": "it", "schema": {**schema, "additionalProperties": False}}}
@@ -226,7 +225,6 @@ def test_json_has_no_endless_space(client, form):
 
 
 def test_a_schema_that_is_none_is_refused_by_name(client):
-    pytest.importorskip("llguidance")
     for schema in ({"type": "nothing"}, {"type": "string", "pattern": "(?=a)b"}):
         form = {"type": "json_schema", "json_schema": {"name": "it", "schema": schema}}
         with pytest.raises(openai.BadRequestError, match=r"response_format: the schema is not"):
@@ -317,11 +315,8 @@ SPECIAL = ["<tool_call>", "</tool_call>", "[TOOL_CALLS]"]
 )
 def test_a_tool_that_must_be_called_is_called(source, marks):
     """A model of random weights calls it too: what is no call is masked."""
-    pytest.importorskip("llguidance")
     tokenizer = of_bytes(MARKS + marks)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = lm.Transformer(lm.ModelConfig(256 + len(MARKS + marks), 2048, 1, 32, 2, 32)).eval()
+    model = random_model(256 + len(MARKS + marks), 2048, 1, 32, 2, 32)
     functions, names = {tool["function"]["name"]: tool["function"] for tool in TOOLS}, set()
     with (
         served(model, tokenizer, template=ChatTemplate(tokenizer, source, (258,)), max_tokens=400) as (address, _),

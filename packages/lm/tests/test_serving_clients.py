@@ -125,7 +125,6 @@ def test_tools_are_called_and_their_results_are_read(messages, stream):
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_arguments_of_a_call_are_an_object_whatever_the_model_writes(messages, stream):
-    pytest.importorskip("llguidance")
     tool = {"name": "weather", "input_schema": {"type": "object"}}
     more = bias_of('<tool_call>{"name": "weather", "arguments": "rain"}</tool_call>')
     request = {"model": "small", "max_tokens": 99, "messages": TALK, "tools": [tool], "extra_body": more}
@@ -186,7 +185,6 @@ def test_embeddings_are_means_of_the_last_states(client, model):
     ],
 )
 def test_structured_outputs_of_each_kind(client, form, text):
-    pytest.importorskip("llguidance")
     more = {"extra_body": {"structured_outputs": form}, "max_tokens": 50}
     assert client.chat.completions.create(model="small", messages=TALK, **more).choices[0].message.content == text
     choice = client.completions.create(model="small", prompt="a", **more).choices[0]
@@ -198,7 +196,6 @@ def test_structured_outputs_of_each_kind(client, form, text):
     [{}, {"regex": "a", "choice": ["a"]}, {"regex": "("}, {"grammar": "x"}, {"json": "["}, {"json": "[" * 60_000}],
 )
 def test_structured_outputs_that_are_none_are_refused(client, form):
-    pytest.importorskip("llguidance")
     with pytest.raises(Exception, match=r"400.*structured_outputs"):
         client.completions.create(model="small", prompt="a", extra_body={"structured_outputs": form})
 
@@ -235,7 +232,6 @@ THOUGHTS = {
 @pytest.mark.parametrize("written", THOUGHTS)
 @pytest.mark.parametrize("stream", [False, True])
 def test_thoughts_stand_apart_from_the_text(client, messages, written, stream):
-    pytest.importorskip("llguidance")
     reasoning, text = THOUGHTS[written]
     request = {"model": "small", "messages": TALK, "max_tokens": 50, "extra_body": bias_of(written)}
     if stream:

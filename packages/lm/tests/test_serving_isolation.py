@@ -39,7 +39,6 @@ ODD = [
 
 
 def test_a_request_that_fails_leaves_its_neighbours_as_they_are(model, tokenizer, monkeypatch, capfd):
-    pytest.importorskip("llguidance")
     append = Sequence.append
 
     def broken(self, logits, token=None):
@@ -90,7 +89,6 @@ def test_neither_bodies_nor_grammars_nor_answers_are_computed_on_the_event_loop(
     """The functions that take long, each called in a request, say whether a loop runs on their thread."""
     from lm.serving import answers, app, grammar, requests
 
-    pytest.importorskip("llguidance")
     calls = {}
 
     def watched(owner, name):

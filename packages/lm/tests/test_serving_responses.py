@@ -59,7 +59,6 @@ def test_a_stream_has_each_event_of_a_text(client):
 
 
 def test_functions_are_called_and_answered(client):
-    pytest.importorskip("llguidance")
     request: dict = {"input": TALK, "tools": [FUNCTION], "tool_choice": {"type": "function", "name": "weather"}}
     request |= {"max_output_tokens": 200, "temperature": 0, "extra_body": {"logit_bias": {"125": 50, "34": 20}}}
     response = strict(client.responses.create(model="small", **request))
@@ -78,7 +77,6 @@ def test_functions_are_called_and_answered(client):
 
 
 def test_json_of_a_schema(client):
-    pytest.importorskip("llguidance")
     text = {"format": {"type": "json_schema", "name": "it", "schema": SCHEMA, "strict": True}}
     response = strict(client.responses.create(model="small", input="hello", text=text, max_output_tokens=50))
     assert json.loads(response.output_text).keys() == {"b"}

@@ -7,7 +7,6 @@ five of work, 0 if it does not: with a long rest, hours of it leave the machine 
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import random
@@ -18,7 +17,7 @@ import time
 from collections import Counter
 
 import pytest
-import torch
+from models import random_model
 from served import needs_server, served
 from talks import MARKS
 
@@ -47,9 +46,7 @@ HOSTILE = [
 
 @pytest.fixture(scope="module")
 def model():
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        return lm.Transformer(lm.ModelConfig(259, 512, 2, 64, 4, 128)).eval()
+    return random_model(259, 512, 2, 64, 4, 128)
 
 
 @pytest.fixture(scope="module")
@@ -114,9 +111,7 @@ class Client:
 
     def run(self):
         ways = [self.right, self.right, self.streamed, self.chats, self.samples, self.leaves, self.reads_slowly]
-        ways += [self.hostile, self.stalls, self.looks]
-        if importlib.util.find_spec("llguidance") is not None:
-            ways.append(self.schema)
+        ways += [self.hostile, self.stalls, self.looks, self.schema]
         try:
             while not self.hours.over:
                 while time.monotonic() < self.hours.work_until and self.wrong is None:

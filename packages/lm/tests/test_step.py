@@ -13,6 +13,7 @@ import torch
 from models import SHAPES
 from runs import CONFIG, MODEL, assert_same_run, metrics, new_model, run, some_tokens, stop_at, write_settings
 
+import accounting
 from lm import device as machine
 from lm.commands.cli import main
 from lm.commands.configuration import configuration
@@ -199,7 +200,6 @@ def test_tf32_is_put_back():
     ],
 )
 def test_cards_are_known_by_the_drivers_name(name, expected):
-    pytest.importorskip("accounting", reason="the package accounting is not installed")
     card = machine.known_device(name)
     assert (card.name if card else None) == expected
 
@@ -231,7 +231,6 @@ def test_a_model_beyond_memory_is_refused_with_what_fits(data, tmp_path, monkeyp
     def full(*_):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
-    accounting = pytest.importorskip("accounting", reason="the package accounting is not installed")
     policy = accounting.Policy(
         loss="chunked",
         norm_kernel="composite",

@@ -414,7 +414,6 @@ def test_two_processes_in_one_folder_are_refused(data, tmp_path):
 
 
 def test_metrics_for_tensorboard(data, tmp_path):
-    pytest.importorskip("tensorboard", reason="the package tensorboard is not installed")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     with pytest.raises(Stopped):

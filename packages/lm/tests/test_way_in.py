@@ -15,6 +15,7 @@ import torch
 from runs import CONFIG, MODEL, run, some_tokens
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import accounting
 import lm
 from lm.commands.configuration import configuration, presets
 from lm.config import TrainConfig
@@ -109,7 +110,6 @@ def test_what_may_differ_is_what_the_table_says(name):
 
 def test_the_quick_bound_on_memory_is_above_what_accounting_counts(monkeypatch):
     """If the bound lets a step pass uncounted, accounting counts less than the memory available."""
-    accounting = pytest.importorskip("accounting")
     cpu = torch.device("cpu")
     shapes = [configuration(name, []) for name in presets()]
     shapes += [(MODEL, CONFIG), (dataclasses.replace(MODEL, vocab_size=50_000), CONFIG)]
