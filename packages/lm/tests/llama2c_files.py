@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import struct
 
-import llama2c
 import numpy as np
+import pytest
 
 WORDS = [" t", "he", " a", "nd", " the", "ll", " he", "  ", "lo", " hello", "\u00e9t"]
 LETTERS = list(" thelondar.\u00e9\u6f22")
@@ -21,6 +21,7 @@ def tok_bin(words=WORDS, letters=LETTERS):
 
 def tokenizer_file(folder):
     """The tokenizer.json of the tokenizer in tok_bin(), in a folder."""
+    llama2c = pytest.importorskip("llama2c")  # which needs bpe
     (folder / "tok.bin").write_bytes(tok_bin())
     llama2c.tokenizer_of(folder / "tok.bin").to_huggingface(folder / "tokenizer.json")
     return folder / "tokenizer.json"

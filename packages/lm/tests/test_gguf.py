@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from llama2c import from_llama2c, tokenizer_of
 from llama2c_files import tokenizer_file
 from models import SHAPES
 
@@ -197,11 +196,11 @@ def test_what_is_in_the_way_or_does_not_fit_is_refused(tmp_path, tokenizer, caps
 
 @pytest.mark.skipif(not DATA, reason="GROUNDUP_DATA names no folder of real weights")
 def test_the_storyteller_tells_the_same_story_in_llama_cpp(tmp_path, capsys):
-    real = Path(DATA)
+    real, llama2c = Path(DATA), pytest.importorskip("llama2c")
     weights, words = real / "weights/stories260K.bin", tmp_path / "tokenizer.json"
-    tokenizer_of(real / "weights/tok512.bin").to_huggingface(words)
+    llama2c.tokenizer_of(real / "weights/tok512.bin").to_huggingface(words)
     path = str(tmp_path / "stories.gguf")
-    model, tokenizer = from_llama2c(weights), load_tokenizer(words)
+    model, tokenizer = llama2c.from_llama2c(weights), load_tokenizer(words)
     to_gguf(model, path, dtype="fp32", tokenizer=words)
     llama = llama_cpp_of(path)
     text = (real / "data/tinystories.txt").read_text()[:3000]

@@ -9,7 +9,6 @@ import math
 import os
 import struct
 
-import llama2c
 import nanogpt
 import pytest
 import safetensors.torch
@@ -345,6 +344,7 @@ def llama2c_model(tied):
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_files_of_llama2c(tmp_path, version, tied):
+    llama2c = pytest.importorskip("llama2c")  # which needs bpe
     model, path = llama2c_model(tied), tmp_path / "model.bin"
     path.write_bytes(llama2c_file(model, version))
     llama2c.main([str(path), str(tmp_path / "out")])
@@ -357,6 +357,7 @@ def test_files_of_llama2c(tmp_path, version, tied):
 
 
 def test_files_that_are_not_llama2cs_are_refused(tmp_path):
+    llama2c = pytest.importorskip("llama2c")
     path, data = tmp_path / "model.bin", llama2c_file(llama2c_model(False), 1)
 
     def says(content, message):

@@ -7,7 +7,6 @@ import json
 import os
 from pathlib import Path
 
-import llama2c
 import numpy as np
 import pytest
 import torch
@@ -24,6 +23,8 @@ from lm.interop.loading import load, model_text
 from lm.model import Transformer
 from lm.tokenizer import load_tokenizer, prompt_ids, stop_ids
 from lm.training.run import read
+
+llama2c = pytest.importorskip("llama2c")  # which needs bpe
 
 
 @pytest.fixture(scope="module")
