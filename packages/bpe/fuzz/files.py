@@ -87,10 +87,12 @@ def _change_value(value: Any, chance: random.Random) -> None:
 
 
 def use(path: Path) -> bool:
-    """Load a file or a folder, use and write its tokenizer; returns whether it was read. Raises other errors."""
+    """Load a file or a folder, use and write its tokenizer; returns whether it was read, or raises other errors."""
     try:
         tokenizer = bpe.load(path, pattern="gpt2" if path.suffix == ".tiktoken" else None)
-    except ValueError:
+    except ValueError as error:
+        if not str(error).startswith(str(path)) or "\n" in str(error):
+            raise TypeError("not one line that names the file") from error
         return False
     for text in TEXTS:
         ids = tokenizer.encode(text, disallowed_special=())

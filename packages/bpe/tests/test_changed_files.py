@@ -201,19 +201,6 @@ def test_an_added_token_is_decoded_as_what_it_is_found_by(tmp_path: Path) -> Non
                 assert "".join(map(stream.step, ids)) + stream.finish() == again.decode(ids)
 
 
-def test_formats_without_added_tokens_refuse_them(tmp_path: Path) -> None:
-    plain = bpe.train(["the cat sat on the mat"] * 2, 262)
-    data = plain.data
-    added = data._replace(vocab={**data.vocab, 262: b"    "}, added_tokens={"    ": 262})
-    flagged = data._replace(lstrip=frozenset({"<|endoftext|>"}))
-    for changed in (added, flagged):
-        tokenizer = bpe.Tokenizer.from_data(changed)
-        for write in (tokenizer.to_gpt2, tokenizer.to_tiktoken):
-            with pytest.raises(ValueError, match="encoded otherwise"):
-                write(tmp_path / "written")
-    assert not (tmp_path / "written").exists()
-
-
 def test_an_untrusted_segment_gives_no_special_token_of_one_character(tmp_path: Path) -> None:
     tokenizers = pytest.importorskip("tokenizers")
     vocab = {text: number for number, text in enumerate(["<unk>", "a", "b", " ", "ab"])}

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 from command_line import TEXT, pipe, refused, said
 
@@ -35,16 +34,6 @@ def test_a_misspelled_option_names_the_nearest(capsys: pytest.CaptureFixture[str
     with pytest.raises(SystemExit):
         main(["train", "corpus.txt", "--vocabsize", "300", "--out", "tok.json"])
     assert "there is no option --vocabsize: did you mean --vocab-size?" in capsys.readouterr().err
-
-
-def test_files(trained: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    out = trained / "ids.npy"
-    assert main(["encode", str(trained / "tok.json"), str(trained / "corpus.txt"), "--out", str(out)]) == 0
-    count = len(np.load(out))
-    assert f"{count:,} ids".encode() in capfdbinary.readouterr().out
-    assert main(["decode", str(trained / "tok.json"), str(out)]) == 0
-    sys.stdout.flush()
-    assert capfdbinary.readouterr().out == TEXT.encode()
 
 
 def test_report_and_view(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:

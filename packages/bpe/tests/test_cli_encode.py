@@ -1,4 +1,4 @@
-"""The commands encode and decode, as filters and on files."""
+"""The commands encode and decode, as filters and on files of every format."""
 
 import gzip
 import json
@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from command_line import TEXT, pipe, refused, said
 
+from bpe.commands.encode import FORMATS
 from bpe.commands.main import main
+from bpe.outputs import writers
 from bpe.tokenizer import Tokenizer
 
 
@@ -40,7 +42,8 @@ def test_several_files_and_standard_input_among_them(
         == text.read_bytes() + b"a b" + (trained / "raw").read_bytes()
     )
     pipe(monkeypatch, text.read_bytes())
-    said(capfdbinary, "encode", tok, "-", trained / "raw", "--out", trained / "ids.npy", "--num-threads", 2)
+    out = said(capfdbinary, "encode", tok, "-", trained / "raw", "--out", trained / "ids.npy", "--num-threads", 2)
+    assert f"{len(np.load(trained / 'ids.npy')):,} ids".encode() in out
     assert said(capfdbinary, "decode", tok, trained / "ids.npy", "--out", trained / "back") == b""
     assert (trained / "back").read_bytes() == text.read_bytes() + (trained / "raw").read_bytes()
 
@@ -54,7 +57,7 @@ def test_what_is_compressed_is_read_as_its_name_says(trained: Path, capfdbinary:
     assert said(capfdbinary, "encode", tok, trained / "corpus.txt.gz") == ids
     (trained / "ids.gz").write_bytes(gzip.compress(ids))
     assert said(capfdbinary, "decode", tok, trained / "ids.gz") == text.read_bytes()
-    lines = said(capfdbinary, "encode", tok, trained / "two.jsonl.xz", "--jsonl").splitlines()
+    lines = said(capfdbinary, "encode", tok, trained / "two.jsonl.xz").splitlines()
     tokenizer = Tokenizer.load(tok)
     assert json.loads(lines[0]) == tokenizer.encode("the cat")
     assert json.loads(lines[1]) == {"ids": tokenizer.encode("and more")}
@@ -165,3 +168,31 @@ def test_nothing_in_nothing_out(trained: Path, capfdbinary: pytest.CaptureFixtur
     assert said(capfdbinary, "decode", tok, nothing, "--jsonl") == b""
     said(capfdbinary, "encode", tok, nothing, "--out", trained / "none.npy")
     assert said(capfdbinary, "decode", tok, trained / "none.npy") == b""
+
+
+def test_formats_are_written_in_shards(trained: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    assert FORMATS == writers.FORMATS
+    command = ("encode", trained / "tok.json", trained / "corpus.txt")
+    assert "--format is for --out" in refused(capfdbinary, *command, "--format", "bin")
+    wrong = refused(capfdbinary, *command, "--shard-tokens", 9, "--out", trained / "ids.txt")
+    assert "--shard-tokens needs a --format" in wrong
+    more = ("--format", "bin", "--shard-tokens", 1000, "--end-of-text", "<|endoftext|>")
+    said(capfdbinary, *command, "--out", trained / "train.bin", *more)
+    shards = [np.fromfile(path, dtype="<u2") for path in sorted(trained.glob("train-*.bin"))]
+    assert max(map(len, shards)) <= 1000
+    ids = Tokenizer.load(trained / "tok.json").encode(TEXT, allowed_special="all")
+    assert np.concatenate(shards).tolist() == ids + [256] * (ids[-1] != 256)
+
+
+@pytest.mark.parametrize(
+    ("format", "files"), [("megatron", ["data.bin", "data.idx"]), ("bin", ["data.bin"]), ("datatrove", ["data.ds"])]
+)
+def test_token_files_have_the_names_that_trainers_look_for(
+    trained: Path, capfdbinary: pytest.CaptureFixture[bytes], format: str, files: list[str]
+) -> None:
+    out = trained / "run" / "new" / "data"
+    printed = said(
+        capfdbinary, "encode", trained / "tok.json", trained / "corpus.txt", "--format", format, "--out", out
+    )
+    assert str(out.with_name(files[0])).encode() in printed
+    assert all(out.with_name(name).exists() for name in files)

@@ -141,17 +141,3 @@ def test_ids_are_validated_beside_tiktoken(trained: Path, capfdbinary: pytest.Ca
     assert "1 of 1 documents" in printed
     assert "tiktoken" in printed
     assert "no other library" in refused(capfdbinary, "validate", trained / "tok.json", trained / "corpus.txt")
-
-
-@pytest.mark.parametrize(
-    ("format", "files"), [("megatron", ["data.bin", "data.idx"]), ("bin", ["data.bin"]), ("datatrove", ["data.ds"])]
-)
-def test_token_files_have_the_names_that_trainers_look_for(
-    trained: Path, capfdbinary: pytest.CaptureFixture[bytes], format: str, files: list[str]
-) -> None:
-    out = trained / "run" / "new" / "data"
-    printed = said(
-        capfdbinary, "encode", trained / "tok.json", trained / "corpus.txt", "--format", format, "--out", out
-    )
-    assert str(out.with_name(files[0])).encode() in printed
-    assert all(out.with_name(name).exists() for name in files)

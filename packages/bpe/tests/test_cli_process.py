@@ -1,5 +1,6 @@
 """The command as a process: closed streams, full disks, Ctrl-C, names that are not UTF-8."""
 
+import json
 import os
 import signal
 import subprocess
@@ -86,17 +87,21 @@ def test_names_and_terminals_that_are_no_utf8(trained: Path) -> None:
     odd = trained / os.fsdecode(b"\xff.txt")
     odd.write_text("caf\u00e9 " * 9)
     tok, page = trained / "tok.json", trained / os.fsdecode(b"\xfe.html")
+    commands = [
+        ["report", tok, "--on", odd, "--html", page],
+        ["report", tok, "--on", odd],
+        ["report", tok, "--on", odd, "--json"],
+        ["view", tok, "--text", odd, "--out", page],
+        ["train", odd, "--vocab-size", "260", "--special", "\u00e9", "--out", trained / os.fsdecode(b"\xfd.json")],
+    ]
+    inputs = json.dumps([[str(argument) for argument in arguments] for arguments in commands])
+    program = "import json, sys; from bpe.commands.main import main; sys.exit(any(map(main, json.load(sys.stdin))))"
     for encoding in ("ascii", "utf-8"):
-        for arguments in (
-            ["report", tok, "--on", odd, "--html", page],
-            ["report", tok, "--on", odd],
-            ["report", tok, "--on", odd, "--json"],
-            ["view", tok, "--text", odd, "--out", page],
-            ["train", odd, "--vocab-size", "260", "--special", "\u00e9", "--out", trained / os.fsdecode(b"\xfd.json")],
-        ):
-            environment = {**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "1"}
-            done = subprocess.run(command(*arguments), capture_output=True, check=False, env=environment)
-            assert (done.returncode, done.stderr) == (0, b"")
+        environment = {**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "1"}
+        done = subprocess.run(
+            [sys.executable, "-c", program], input=inputs.encode(), capture_output=True, check=False, env=environment
+        )
+        assert (done.returncode, done.stderr) == (0, b"")
     done = subprocess.run(
         command("train", odd, "--vocab-size", "260", "--special", os.fsdecode(b"\xff"), "--out", trained / "new.json"),
         capture_output=True,

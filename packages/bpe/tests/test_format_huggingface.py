@@ -9,11 +9,9 @@ from typing import Any
 
 import pytest
 from format_samples import TEXTS, VARIANTS, encode, peer_of, put, sample, says, write_text
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import bpe
-from bpe import Tokenizer, patterns, reference
+from bpe import Tokenizer, patterns
 from bpe.formats import huggingface, native, reading, vocabularies
 
 
@@ -31,48 +29,6 @@ def test_huggingface_there_and_back_and_in_tokenizers(tmp_path: Path, changes: d
         assert encoding.ids == encode(data, text)
         if not (data.prefix or data.suffix or data.normalizer):
             assert peer.decode(encoding.ids, skip_special_tokens=False) == text
-
-
-def test_a_space_before_the_text_is_read_as_tokenizers_writes_it(tmp_path: Path) -> None:
-    path = tmp_path / "tokenizer.json"
-    huggingface.write(path, sample(add_prefix_space=True, special_tokens={}, added_tokens={}))
-    data = reading.read(path, "huggingface").data
-    assert data.add_prefix_space
-    assert peer_of(path).encode("the").ids == encode(data, " the")
-
-
-@settings(max_examples=60, deadline=None)
-@given(text=st.lists(st.sampled_from([*"the #12\n'", "é", "e\u0301", "<s>", "<tool>", "  "])).map("".join))
-def test_what_is_written_encodes_as_in_tokenizers(tmp_path_factory: Any, text: str) -> None:
-    path = tmp_path_factory.mktemp("written") / "written.json"
-    data = sample(normalizer="NFC", ignore_merges=True, pattern=patterns.resolve("qwen2"))
-    if not path.exists():
-        huggingface.write(path, data)
-    assert peer_of(path).encode(text).ids == encode(data, text)
-
-
-def test_what_tokenizers_trains_is_read(tmp_path: Path) -> None:
-    tokenizers = pytest.importorskip("tokenizers", reason="reads what tokenizers has trained")
-    peer = tokenizers.Tokenizer(tokenizers.models.BPE())
-    peer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    peer.decoder = tokenizers.decoders.ByteLevel()
-    trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=300,
-        special_tokens=["<s>", "</s>"],
-        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    text = (Path(__file__)).read_text(encoding="utf-8")
-    peer.train_from_iterator([text], trainer)
-    path = tmp_path / "tokenizer.json"
-    peer.save(str(path))
-    data = reading.read(path, "huggingface").data
-    assert data.special_tokens == {"<s>": 0, "</s>": 1}
-    assert data.pattern.name == "gpt2"
-    counts = reference.count_pretokens([text.encode()], "gpt2", [])
-    expected = reference.train(counts, 300, special_tokens=["<s>", "</s>"], tie_break="huggingface")
-    assert (data.vocab, data.merges) == expected
-    assert peer.encode(text).ids == encode(data, text)
 
 
 def saved(folder: Path, change: Callable[[dict[str, Any]], None] = lambda file: None, **changes: Any) -> Path:

@@ -106,6 +106,7 @@ def test_names() -> None:
     for name, expressions in PATTERNS.items():
         assert resolve(expressions) == resolve(resolve(name)) == Pattern(name, expressions)
     assert resolve(PATTERNS["llama3"][0]).name == "llama3"
+    assert resolve(r"(a)\1|\s+|\S").language == "regex"
 
 
 def test_tiktokens_own_spellings_are_known() -> None:

@@ -39,7 +39,7 @@ CL100K = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{%s}" + (
 # Published pre-tokenizers, as facts of their files, in steps of tokenizer.json. All of them are run by automata.
 PUBLISHED = {
     "nanochat": [split(CL100K % "1,2"), byte_level()],
-    "glm-4": [split(CL100K % "1,3"), byte_level()],
+    "glm-4, olmo-2": [split(CL100K % "1,3"), byte_level()],
     "tekken": [split(rf"{LETTERS}{UPPER}]*{LOWER}]+|{LETTERS}{UPPER}]+{LOWER}]*|\p{{N}}|{REST}"), byte_level()],
     "nemotron": [
         split(rf"{LETTERS}{UPPER}]*{LOWER}]+|{LETTERS}{UPPER}]+{LOWER}]*|\p{{N}}|{REST}", "Removed", True),
@@ -67,7 +67,7 @@ PUBLISHED = {
         ),
         byte_level(),
     ],
-    "starcoder": [{"type": "Digits", "individual_digits": True}, byte_level(True)],
+    "starcoder, smollm, granite": [{"type": "Digits", "individual_digits": True}, byte_level(True)],
     "falcon": [
         {"type": "Punctuation", "behavior": "Contiguous"},
         byte_level(True),
@@ -76,9 +76,6 @@ PUBLISHED = {
     ],
     "bloom": [split(r" ?[^(\s|[.,!?…。，、।۔،])]+"), byte_level()],
     "olmo": [byte_level(True)],
-    "olmo-2": [split(CL100K % "1,3"), byte_level()],
-    "smollm": [{"type": "Digits", "individual_digits": True}, byte_level(True)],
-    "granite": [{"type": "Digits", "individual_digits": True}, byte_level(True)],
     "deepseek-llm": [
         split(r"[\r\n]"),
         split(

@@ -159,29 +159,3 @@ def test_texts_that_are_normalized_first_are_not_called_slow(plain: dict[str, An
         warnings.simplefilter("error")
         assert tokenizer.encode_batch(texts) == [tokenizer.encode("caf\u00e9")] * 40
         assert tokenizer.encode_arrow(pyarrow.array(texts)).to_pylist() == tokenizer.encode_batch(texts)
-
-
-def test_the_template_is_applied_when_asked_for(plain: dict[str, Any], tmp_path: Path) -> None:
-    path = tmp_path / "tokenizer.json"
-    plain = json.loads(variant(plain, None, False, {"<s>": {}, "</s>": {}}))
-    template = {
-        "type": "TemplateProcessing",
-        "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
-        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}],
-        "special_tokens": {"<s>": {"id": "<s>", "ids": [400], "tokens": ["<s>"]}},
-    }
-    roberta = {"type": "RobertaProcessing", "sep": ["</s>", 401], "cls": ["<s>", 400], "add_prefix_space": False}
-    whole = {"type": "Sequence", "processors": [template]}
-    bert = {"type": "BertProcessing", "sep": ["</s>", 401], "cls": ["<s>", 400]}
-    for processor in (template, roberta | {"trim_offsets": False}, bert, whole, None):
-        path.write_text(json.dumps(plain | {"post_processor": processor}))
-        ours = Tokenizer.from_huggingface(path)
-        for text in ("", "the cat", "<s>"):
-            expected = tokenizers.Tokenizer.from_file(str(path)).encode(text).ids
-            ids = ours.encode(text, allowed_special="all")
-            assert ours.post_process(ids) == expected
-            ours.to_huggingface(tmp_path / "again.json")
-            assert tokenizers.Tokenizer.from_file(str(tmp_path / "again.json")).encode(text).ids == expected
-    path.write_text(json.dumps(plain | {"post_processor": bert | {"cls": ["<s>", 3]}}))
-    with pytest.raises(ValueError, match=r"BertProcessing puts .* around a text, which is no special token"):
-        Tokenizer.from_huggingface(path)

@@ -115,13 +115,6 @@ def test_the_two_files_of_gpt2(site: Site, folder: Path) -> None:
     assert len(list(folder.iterdir())) == 2
 
 
-def test_a_kept_file_needs_no_network(site: Site, folder: Path) -> None:
-    folder.mkdir(parents=True)
-    site.kept(folder, "/small.tiktoken").write_bytes(TIKTOKEN)
-    assert read("small")._mergeable_ranks == RANKS
-    assert site.asked == []
-
-
 def test_a_kept_file_that_is_wrong_is_replaced(site: Site, folder: Path) -> None:
     folder.mkdir(parents=True)
     rest = site.kept(folder, "/small.tiktoken")
@@ -193,11 +186,6 @@ def test_a_server_that_never_answers(site: Site, folder: Path, monkeypatch: pyte
         monkeypatch.setattr(published, "TIMEOUT", 0.1)
         with pytest.raises(ConnectionError, match="timed out"):
             read("small")
-
-
-def test_an_unknown_name() -> None:
-    with pytest.raises(ValueError, match="no published encoding is named 'gpt5': the names are gpt2, r50k_base"):
-        read("gpt5")
 
 
 def test_what_is_known_of_them_is_what_tiktoken_knows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,24 +80,6 @@ def test_ties_compare_the_bytes_of_the_left_token_first() -> None:
     assert merges == [(b"a", b"b"), (b"b", b"a")]
 
 
-def test_ties_by_huggingface_follow_the_printable_order_of_bytes() -> None:
-    # a space is printed as U+0120, after every ASCII character
-    pretokens = {b" z": 2, b"az": 2}
-    assert reference.train(pretokens, 257, special_tokens=(), tie_break="huggingface")[1] == [(b"a", b"z")]
-    assert reference.train(pretokens, 257, special_tokens=(), tie_break="ids")[1] == [(b" ", b"z")]
-
-
-def test_overlapping_places_all_count() -> None:
-    # "aaaa" holds (a, a) three times, which beats two times "bc"
-    _, merges = reference.train({b"aaaa": 1, b"bc": 2}, 257, special_tokens=())
-    assert merges == [(b"a", b"a")]
-
-
-def test_merging_goes_from_left_to_right() -> None:
-    _, merges = reference.train({b"aaa": 5}, 258, special_tokens=())
-    assert merges == [(b"a", b"a"), (b"aa", b"a")]
-
-
 def test_ids_of_each_convention() -> None:
     pretokens = {b"ab": 2}
     by_bytes, _ = reference.train(pretokens, 259, special_tokens=("<s>", "</s>"))
@@ -284,13 +266,6 @@ def test_encode_by_merges() -> None:
     assert encode(b"cd", merges, ids) == [99, 100]
     assert encode(b"cd", merges, ids, ignore_merges=True) == [ids[b"cd"]]
     assert encode(b"bcabc", merges, ids) == [ids[b"bc"], ids[b"abc"]]
-
-
-def test_pairs_of_the_lowest_rank_merge_one_at_a_time() -> None:
-    # Joining the first pair makes a pair of lower rank still, which takes the b the second pair would have had.
-    merges = reference.rank_merges([(b"ab", b"a"), (b"a", b"b")])
-    ids = {token: number for number, token in enumerate([*BYTES, b"aba", b"ab"])}
-    assert reference.encode_pretoken_by_merges(b"abab", merges, ids) == [ids[b"aba"], 98]
 
 
 def test_encode_and_decode() -> None:

@@ -176,6 +176,8 @@ def test_what_a_format_cannot_say_is_not_written(format: str, tmp_path: Path) ->
         ),
         "never": (plain.data, "merging never makes the token b'abc'"),
         "twice": (Tokenizer(BYTES | {256: b"a"}, []).data, "two ids hold the same bytes|stands twice"),
+        "adds": (bpe.train(["the cat"], 257).add_tokens(["    "]).data, "encoded otherwise"),
+        "flags": (bpe.train(["the cat"], 257).data._replace(lstrip=frozenset({EOT})), "encoded otherwise"),
     }.values():
         never_made = data.merges is None and format == "to_tiktoken", data is plain.data and format == "to_gpt2"
         if any(never_made):  # ranks are what the one holds, and a list of merges the other

@@ -1,5 +1,6 @@
 """train(): from any source, the same tokenizer, as the reference makes it."""
 
+import io
 import os
 import pickle
 import sys
@@ -14,6 +15,7 @@ from strategies import DATA, corpus
 import bpe
 from bpe import patterns, reference
 from bpe.counting import count as counting
+from bpe.native import progress
 from bpe.tokenizer import Tokenizer
 
 
@@ -231,8 +233,7 @@ def test_a_failing_source_stops_the_threads(tmp_path: Path) -> None:
 
 
 def test_a_special_token_that_is_a_space_is_not_the_byte_that_is_spelled_otherwise() -> None:
-    """tokenizers spells the byte 0x20 "Ġ", so that the special token " " is a token of its own; the fuzzer found
-    this."""
+    """tokenizers spells the byte 0x20 "Ġ", so that the special token " " is a token of its own."""
     special, text = [" ", "\u4e2d"], "aa ab aa"
     counts = reference.count_pretokens([text.encode()], "gpt2", special)
     vocab, merges = reference.train(counts, 259, special_tokens=special, tie_break="huggingface")
@@ -262,3 +263,16 @@ def test_warnings_name_the_line_of_the_caller(tmp_path: Path) -> None:
         with pytest.warns(UserWarning, match="no compiled scanner serves|more than the memory_limit") as caught:
             call()
         assert [warning.filename for warning in caught] == [__file__] * len(caught)
+
+
+@pytest.mark.parametrize(("interval", "expected"), [(0.0, "merging: 10 of 10 (100%)"), (1000.0, "")])
+def test_a_log_has_plain_lines(monkeypatch: pytest.MonkeyPatch, interval: float, expected: str) -> None:
+    log = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", log)
+    monkeypatch.setattr(progress, "_LOG_INTERVAL", interval)
+    with progress.reporter(True) as report:
+        for done in range(0, 11, 5):
+            report("merging", done, 10)
+    lines = log.getvalue().splitlines()
+    assert (lines[-1] if lines else "") == expected
+    assert "\r" not in log.getvalue()
