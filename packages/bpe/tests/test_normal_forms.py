@@ -191,3 +191,39 @@ def test_tokens_that_are_looked_for_in_the_normal_form(tmp_path: Path, late: fro
         assert session.append(text[:5]) == (0, tokenizer.encode(text[:5], allowed_special="all"))
         session.append(text[5:])
         assert session.ids.tolist() == expected
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFKC"])
+def test_texts_in_a_form_are_encoded_alike_by_every_call(form: str) -> None:
+    tokenizer = bpe.Tokenizer.from_data(sample(normalizer=form, added_tokens={}))
+    texts = [
+        "plain",
+        "é",
+        "e\u0301 the",
+        "<s>e\u0301</s>",
+        "＜s＞e\u0301",
+        "the\u0301 " * 400,
+        "e\u0301\ud800",
+        "<s>é",
+        "",
+    ]
+    for text in texts:
+        ids = tokenizer.encode(text, allowed_special="all")
+        repaired = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        parts = [FORMS[form].normalize_str(part) for part in repaired.replace("<s>", "\0<s>\0").split("\0")]
+        plain = bpe.Tokenizer.from_data(sample(added_tokens={}))
+        kinds = ({"<s>", "</s>"} if part == "<s>" or "</s>" in part else set() for part in parts)
+        assert ids == [
+            number
+            for part, kind in zip(parts, kinds, strict=True)
+            for number in plain.encode(part, allowed_special=kind, disallowed_special=())
+        ]
+        if "\ud800" not in text:
+            assert tokenizer.encode(text.encode(), allowed_special="all") == ids
+            assert tokenizer.encode_to_numpy(text, allowed_special="all").tolist() == ids
+    assert (
+        tokenizer.encode_batch(texts * 3, allowed_special="all")
+        == [tokenizer.encode(t, allowed_special="all") for t in texts] * 3
+    )
+    with pytest.raises(ValueError, match="disallowed special token"):
+        tokenizer.encode_batch(["e\u0301<s>"])
