@@ -103,6 +103,8 @@ def test_names() -> None:
     assert resolve("qwen3").name == "qwen2"
     assert resolve(None) == Pattern(None, ())
     assert resolve(r"\w+|\W+") == Pattern(None, (r"\w+|\W+",))
+    assert resolve(r"\w+|\W+").argument == r"\w+|\W+"
+    assert resolve((r"\w+", r"\d")).argument == (r"\w+", r"\d")
     for name, expressions in PATTERNS.items():
         assert resolve(expressions) == resolve(resolve(name)) == Pattern(name, expressions)
     assert resolve(PATTERNS["llama3"][0]).name == "llama3"

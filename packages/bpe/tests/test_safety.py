@@ -186,6 +186,33 @@ def test_where_ids_cannot_be_written_names_what_was_asked_for(tmp_path: Path) ->
 # Hostile files
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("written")
+    BY_RANK["gpt2"].to_tiktoken(folder / "tiktoken")
+    TRAINED["gpt2"].to_huggingface(folder / "huggingface")
+    TRAINED["gpt2"].save(folder / "native")
+    return folder
+
+
+@pytest.mark.parametrize("name", ["tiktoken", "huggingface", "native"])
+@given(at=st.floats(0, 1), drop=st.integers(0, 40), put=st.binary(max_size=8), cut=st.booleans())
+def test_a_file_that_was_hurt_is_refused_by_name_or_read(
+    written: Path, name: str, at: float, drop: int, put: bytes, cut: bool
+) -> None:
+    data = (written / name).read_bytes()
+    place = int(at * len(data))
+    path = written / f"hurt {name}"
+    path.write_bytes(data[:place] + put + (b"" if cut else data[place + drop :]))
+    message = str(path)
+    try:
+        tiktoken.read(path) if name == "tiktoken" else reading.read(path, name)
+    except ValueError as error:
+        message = str(error)
+    assert message.startswith(str(path))
+    assert "\n" not in message
+
+
 @pytest.mark.parametrize(
     "content", [b"", b"\x00" * 100, b"[" * 100_000, b"{}", b"null", b"\xff\xfe", b"1e999", b'{"a":' * 5000]
 )
