@@ -32,11 +32,14 @@ def test_huggingface_there_and_back_and_in_tokenizers(tmp_path: Path, changes: d
 
 
 def test_a_space_before_the_text_is_read_as_tokenizers_writes_it(tmp_path: Path) -> None:
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": True}
+    steps = patterns.of_steps([byte_level, {"type": "Digits", "individual_digits": True}])
     path = tmp_path / "tokenizer.json"
-    huggingface.write(path, sample(add_prefix_space=True, special_tokens={}, added_tokens={}))
-    data = reading.read(path, "huggingface").data
-    assert data.add_prefix_space
-    assert peer_of(path).encode("the").ids == encode(data, " the")
+    for pattern in (patterns.resolve("gpt2"), steps):
+        huggingface.write(path, sample(pattern=pattern, add_prefix_space=True, special_tokens={}, added_tokens={}))
+        data = reading.read(path, "huggingface").data
+        assert data.add_prefix_space
+        assert peer_of(path).encode("the").ids == encode(data, " the")
 
 
 def saved(folder: Path, change: Callable[[dict[str, Any]], None] = lambda file: None, **changes: Any) -> Path:
