@@ -55,6 +55,22 @@ def test_nothing_changes_where_words_of_sixty_four_bytes_meet(name: str, before:
 
 
 @pytest.mark.parametrize("name", SCANNERS)
+def test_a_run_is_split_alike_wherever_words_of_sixty_four_bytes_meet_in_it(name: str) -> None:
+    for run in (
+        "1234567",
+        "\u0661\u0662\u0663\u0664\u0665",
+        "'ll've",
+        " \n\n  \n",
+        "!!\r\n/",
+        "ABCdeFG",
+        "e\u0301e\u0301",
+    ):
+        texts = ["x" * before + run for before in range(50, 65)]
+        data = "".join(text + "x" * (128 - len(text.encode())) for text in texts).encode()
+        assert scanner.split(data, name) == reference.pretokenize(data, name), run
+
+
+@pytest.mark.parametrize("name", SCANNERS)
 def test_every_code_point_alone_and_in_context(name: str) -> None:
     pattern = patterns.resolve(name)
     for context, characters in [
