@@ -22,7 +22,7 @@ from lm.commands.cli import main
 from lm.data.rows import read_messages
 from lm.interop.loading import model_text
 from lm.interop.ollama import go_template, modelfile
-from lm.tokenizer import BEGINS, load_tokenizer
+from lm.tokenizer import BEGINS, TextConfig, load_tokenizer, read_text_config, write_text_config
 
 bpe = pytest.importorskip("bpe")
 transformers = pytest.importorskip("transformers")
@@ -408,6 +408,13 @@ def test_gpt2s_pair_of_files_is_the_tokenizer_of_a_folder(tmp_path):
     (folder / "tokenizer_config.json").write_text("{")
     with pytest.raises(ValueError, match=r"tokenizer_config\.json.* JSON"):
         model_text(folder)
+
+
+@pytest.mark.parametrize("names", [{}, {"eos_token": "<|end|>"}])
+@pytest.mark.parametrize("source", [None, "{{ messages }}"])
+def test_a_run_keeps_names_with_and_without_a_template(tmp_path, names, source):
+    write_text_config(tmp_path, TextConfig(names, source, (3,)))
+    assert read_text_config(tmp_path) == TextConfig(names, source, (3,))
 
 
 # Ollama's Modelfile: its template, run as Go runs it, writes what the chat template writes

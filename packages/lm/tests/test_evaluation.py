@@ -20,7 +20,7 @@ from corpora import stories, tokenizer
 from models import SHAPES, make
 from runs import CONFIG, MODEL, run, some_tokens
 
-from lm import generate, to_huggingface
+from lm import generate, progress, to_huggingface
 from lm.commands.cli import main
 from lm.config import ModelConfig
 from lm.data import Tokens, open_tokens, write_tokens
@@ -412,7 +412,8 @@ def brute_force(model, ids, context, stride, before):
 @pytest.mark.parametrize("count", [1, 2, 7, 8, 9, 40, 47])
 @pytest.mark.parametrize("stride", [1, 3, 8])
 @pytest.mark.parametrize("before", [None, 4])
-def test_evaluate_is_exact_to_the_first_token(tmp_path, count, stride, before):
+def test_evaluate_is_exact_to_the_first_token_and_says_nothing(tmp_path, monkeypatch, capsys, count, stride, before):
+    monkeypatch.setattr(progress, "LOG_INTERVAL", 0.0)
     torch.manual_seed(1)
     model = Transformer(MODEL).double()
     ids = some_tokens(count)
@@ -420,6 +421,7 @@ def test_evaluate_is_exact_to_the_first_token(tmp_path, count, stride, before):
     score = evaluate(model, tokens, context_length=8, stride=stride, batch_size=3)
     assert score.tokens == count
     assert (score.nats, score.text_nats) == pytest.approx(brute_force(model, ids, 8, stride, before), rel=1e-9)
+    assert capsys.readouterr().err == ""
     ends = 0 if before is None else int((ids == before).sum())
     if ends == count:
         assert score.bits_per_byte is None  # there is no text
