@@ -211,9 +211,10 @@ def test_the_file_is_graded_again_when_it_is_saved(tmp_path: Path) -> None:
         assert watching.wait(60) == 0
 
 
-def all_are_judged_rightly(program: str, *arguments: object) -> None:
+def all_are_judged_rightly(folder: Path, program: str, *arguments: object) -> None:
+    """Run a program of this folder in another one, where some of the mistakes write."""
     run = [sys.executable, ROOT / "tests" / program, *map(str, arguments)]
-    ran = subprocess.run(run, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    ran = subprocess.run(run, capture_output=True, text=True, cwd=folder, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
@@ -226,17 +227,18 @@ def all_are_judged_rightly(program: str, *arguments: object) -> None:
     ],
     ids=["plain", "of kernels and of two processes", "all"],
 )
-def test_mutants_of_the_solutions_are_caught(chapters: list[int], every: int) -> None:
+def test_mutants_of_the_solutions_are_caught(tmp_path: Path, chapters: list[int], every: int) -> None:
     """One of so many in each chapter; of chapter 8 where Triton is there."""
-    all_are_judged_rightly("course_mutants.py", *(n for n in chapters if n != 8 or HAS_TRITON), "--every", every)
+    chapters = [number for number in chapters if number != 8 or HAS_TRITON]
+    all_are_judged_rightly(tmp_path, "course_mutants.py", *chapters, "--every", every)
 
 
 @pytest.mark.parametrize("every", [12, pytest.param(1, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("kind", ["wrong", "right"])
-def test_solutions_of_students_are_judged_as_they_should_be(kind: str, every: int) -> None:
+def test_solutions_of_students_are_judged_as_they_should_be(tmp_path: Path, kind: str, every: int) -> None:
     """One of so many of each table: mistakes that no change of one token makes, and right ways that are not ours."""
     files = [name for name in NAMES if not name.startswith("ex8") or HAS_TRITON]
-    all_are_judged_rightly("course_mistakes.py", kind, *files, "--every", every)
+    all_are_judged_rightly(tmp_path, "course_mistakes.py", kind, *files, "--every", every)
 
 
 @pytest.mark.parametrize("name", NAMES)
