@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 import subprocess
 import sys
 import textwrap
@@ -116,35 +115,3 @@ def test_annotations_of_every_public_callable_are_evaluated() -> None:
     assert len(own) > 80
     for value in own:
         typing.get_type_hints(value)
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
-def test_a_fork_waits_for_the_imports_of_a_first_call() -> None:
-    """A child forked in the middle of another thread's import would wait for that import for ever."""
-    code = """
-        import os, signal, sys, threading, time
-        import bpe
-
-        importing = threading.Event()
-
-        class Slow:
-            def find_spec(self, name, path=None, target=None):
-                if name == "bpe.expressions.automaton" and not importing.is_set():
-                    importing.set()
-                    time.sleep(0.3)
-
-        sys.meta_path.insert(0, Slow())
-        tokenizer = bpe.Tokenizer({byte: bytes([byte]) for byte in range(256)}, [], pattern=None)
-        thread = threading.Thread(target=lambda: bpe.patterns.resolve(r"[a-z]+|[^a-z]+", "fancy-regex")
-                                  and bpe.patterns.scanner_of(bpe.patterns.resolve(r"[a-z]+|[^a-z]+", "fancy-regex")))
-        thread.start()
-        assert importing.wait(30)
-        child = os.fork()
-        if child == 0:
-            signal.alarm(30)  # of a child that hangs
-            import bpe.expressions.automaton
-            os._exit(0)
-        thread.join()
-        sys.exit(os.waitpid(child, 0)[1] != 0)
-    """
-    subprocess.run([sys.executable, "-W", "ignore", "-c", textwrap.dedent(code)], check=True)

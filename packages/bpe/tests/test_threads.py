@@ -273,6 +273,7 @@ tokenizer = bpe.Tokenizer.from_data(bpe.TokenizerData(vocab, [], {}, bpe.pattern
 assert not {"numpy", sys.argv[1]} & {*sys.modules}
 
 def use():
+    assert bpe.patterns.scanner_of(bpe.patterns.resolve(r"[a-z]+|[^a-z]+", "fancy-regex")) >= 0
     assert tokenizer.encode("a") == tokenizer.encode_batch(["a"])[0] == list(tokenizer.encode_iterable(["a"])) == [97]
     assert tokenizer.decode(tokenizer.encode_to_numpy("a")) == "a"
 
@@ -290,7 +291,9 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.parametrize("module", ["numpy", "bpe.encoding.streaming", "bpe.encoding.decoder"])
+@pytest.mark.parametrize(
+    "module", ["numpy", "bpe.encoding.streaming", "bpe.encoding.decoder", "bpe.expressions.automaton"]
+)
 def test_a_fork_while_another_thread_imports_a_module_leaves_a_child_that_can(module: str) -> None:
     program = (sys.executable, "-W", "ignore", "-c", FORK_DURING_IMPORT, module)
     assert subprocess.run(program, env=os.environ | {"BPE_CACHE_DIR": ""}).returncode == 0

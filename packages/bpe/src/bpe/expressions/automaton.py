@@ -16,6 +16,7 @@ runs of one set. compile_tree() says which of these it is.
 
 from __future__ import annotations
 
+import hashlib
 from array import array
 from typing import Any, NamedTuple
 
@@ -336,8 +337,6 @@ def leaves_gaps(automaton: Automaton) -> bool:
 
 def digest(stages: list[tuple[Automaton, bool]]) -> str:
     """Return 24 digits of the SHA-256 of automata; expressions of one meaning nearly always have the same digest."""
-    import hashlib
-
     return hashlib.sha256(repr([(*one[:4], in_bytes) for one, in_bytes in stages]).encode()).hexdigest()[:24]
 
 
