@@ -50,7 +50,7 @@ def grade(path: Path, capsys: pytest.CaptureFixture[str], only: str = "") -> tup
 
 
 def command(*arguments: object, **settings: Any) -> subprocess.CompletedProcess[str]:
-    """What grade.py ends with, by a process of its own."""
+    """Run grade.py in a process of its own."""
     run = [sys.executable, EXERCISES / "grade.py", *map(str, arguments)]
     return subprocess.run(run, **{"capture_output": True, "text": True, "timeout": 120, **settings})
 

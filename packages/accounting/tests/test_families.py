@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting import (
@@ -145,7 +145,6 @@ def test_one_device_of_one_holds_what_a_step_holds(shape: TransformerShape, batc
 
 
 @given(families())
-@settings(max_examples=40)
 def test_what_fits_and_one_more_does_not(shape: TransformerShape) -> None:
     limit = int(training_memory(shape, 3, 16).total) + 1000
     batch = max_batch_size(shape, limit, 16)

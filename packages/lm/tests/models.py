@@ -40,7 +40,7 @@ def compiled_for(level, tmp_path_factory):
 
 
 def forget_libraries():
-    """What is in C is compiled, or read from the cache, again."""
+    """Have the libraries in C compiled, or read from the cache, again."""
     for cached in (building.built, forward.checked, passes.checked):
         cached.cache_clear()
 
@@ -98,16 +98,16 @@ def attend(q, k, v, causal=True, sliding_window=None, document_ids=None, softcap
     k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
     i = torch.arange(keys - queries, keys, device=q.device)[:, None]
     j = torch.arange(keys, device=q.device)
-    seen = j <= i if causal else torch.ones(queries, keys, dtype=torch.bool, device=q.device)
+    visible = j <= i if causal else torch.ones(queries, keys, dtype=torch.bool, device=q.device)
     if sliding_window is not None:
-        seen = seen & (j > i - sliding_window)
+        visible = visible & (j > i - sliding_window)
     if document_ids is not None:
         own = document_ids[:, i[:, 0].clamp(min=0), None]  # (batch, queries, 1)
-        seen = (seen & (i >= 0) & (own == document_ids[:, None]))[:, None]
+        visible = (visible & (i >= 0) & (own == document_ids[:, None]))[:, None]
     scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
     if softcap is not None:
         scores = (scores / softcap).tanh() * softcap
-    scores = scores.masked_fill(~seen, -math.inf)
+    scores = scores.masked_fill(~visible, -math.inf)
     lse = scores.logsumexp(-1)
     if sinks is not None:
         lse = lse.logaddexp(sinks.to(lse.dtype)[:, None])

@@ -107,7 +107,7 @@ def keys_for_all(queries, keys, head_dim):
     return q, k, v, {"causal": False}, torch.float32
 
 
-@settings(max_examples=10, deadline=None, phases=PHASES)
+@settings(max_examples=16, deadline=None, phases=PHASES)
 @given(case=cases())
 @example(case=one_key_each(2, 2, 32))
 @example(case=one_key_each(2, 20, 64))

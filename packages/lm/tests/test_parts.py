@@ -85,7 +85,7 @@ def changes_of(changes, q):
     return {name: value[: q.shape[1]] if name == "sinks" else value for name, value in changes.items()}
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     case=attention_cases(),
     backend=st.sampled_from(["auto", "flex", "sdpa", "matmul", "reference"]),

@@ -171,9 +171,9 @@ def test_a_damaged_file_is_refused_before_c_reads_it(tmp_path, dtype):
     """C computes with the mapped file: what its header promises has to be there, and its texts in UTF-8."""
     path = to_gguf(Transformer(ModelConfig(256, 64, 1, 256, 4, 256)), tmp_path / "model.gguf", dtype=dtype)
     whole = path.read_bytes()
-    cut = [whole[:-missing] for missing in (1, 2000, len(whole) // 2)]
-    for damaged in (*cut, whole.replace(b"llama", b"ll\xffma", 1)):
-        path.write_bytes(damaged)
+    short = [whole[:-missing] for missing in (1, 2000, len(whole) // 2)]
+    for content in (*short, whole.replace(b"llama", b"ll\xffma", 1)):
+        path.write_bytes(content)
         with pytest.raises(ValueError, match="damaged or cut short"):
             lm.load(path, dtype="file")
 
