@@ -34,6 +34,7 @@ from bpe.counting.records import (
     sorted_blocks,
     total_size,
 )
+from bpe.native import lazy_imports
 from bpe.patterns import scanner_of
 from bpe.scanning.safe_cut import safe_cut
 from bpe.scanning.special_tokens import SpecialTokens
@@ -191,7 +192,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             return getattr(self.file, name)
 
-    monkeypatch.setattr(tempfile, "TemporaryFile", Full)
+    monkeypatch.setattr(lazy_imports.tempfile, "TemporaryFile", Full)
     with pytest.raises(OSError, match="No space left on device: no room for the counts") as caught:
         bpe.train([corpus(1)], 300, memory_limit=1000)
     assert caught.value.filename == str(tmp_path)

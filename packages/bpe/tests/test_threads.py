@@ -6,6 +6,7 @@ by side; with one, threads are switched as often as Python can.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import os
 import random
@@ -273,6 +274,8 @@ tokenizer = bpe.Tokenizer.from_data(bpe.TokenizerData(vocab, [], {}, bpe.pattern
 assert not {"numpy", sys.argv[1]} & {*sys.modules}
 
 def use():
+    tokenizer.save(sys.argv[2])
+    assert bpe.Counts.from_mapping(dict(bpe.count(["a"]).items()))
     assert bpe.patterns.scanner_of(bpe.patterns.resolve(r"[a-z]+|[^a-z]+", "fancy-regex")) >= 0
     assert tokenizer.encode("a") == tokenizer.encode_batch(["a"])[0] == list(tokenizer.encode_iterable(["a"])) == [97]
     assert tokenizer.decode(tokenizer.encode_to_numpy("a")) == "a"
@@ -292,11 +295,66 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize(
-    "module", ["numpy", "bpe.encoding.streaming", "bpe.encoding.decoder", "bpe.expressions.automaton"]
+    "module",
+    ["numpy", "hashlib", "queue", "bpe.encoding.streaming", "bpe.encoding.decoder", "bpe.expressions.automaton"],
 )
-def test_a_fork_while_another_thread_imports_a_module_leaves_a_child_that_can(module: str) -> None:
-    program = (sys.executable, "-W", "ignore", "-c", FORK_DURING_IMPORT, module)
+def test_a_fork_while_another_thread_imports_a_module_leaves_a_child_that_can(module: str, tmp_path: Path) -> None:
+    program = (sys.executable, "-W", "ignore", "-c", FORK_DURING_IMPORT, module, str(tmp_path / "tokenizer.bpe"))
     assert subprocess.run(program, env=os.environ | {"BPE_CACHE_DIR": ""}).returncode == 0
+
+
+def imports_of_functions(node: ast.AST, locked: bool, within: bool = False) -> Iterator[int]:
+    """The lines of the imports in functions that are not made under import_lock, if `locked`, or all of them."""
+    if isinstance(node, ast.Import | ast.ImportFrom) and within:
+        yield node.lineno
+    if isinstance(node, ast.With) and locked and ast.unparse(node.items[0]) == "import_lock":
+        return
+    for child in ast.iter_child_nodes(node):
+        yield from imports_of_functions(child, locked, within or isinstance(node, ast.FunctionDef))
+
+
+def test_what_a_function_imports_is_under_the_lock_that_a_fork_waits_for() -> None:
+    """But for importlib, which is there, the command line, and what runs code of others when it is imported."""
+    unlocked, files, folder = {}, 0, Path(bpe.__file__).parent
+    for file in folder.rglob("*.py"):
+        name = file.relative_to(folder).as_posix()
+        if not name.startswith(("commands/", "cluster/", "integrations/")):
+            tree = ast.parse(file.read_text(encoding="utf-8"))
+            files += any(imports_of_functions(tree, locked=False))
+            unlocked |= {name: lines} if (lines := [*imports_of_functions(tree, locked=True)]) else {}
+    assert files > 15
+    assert [*unlocked] == ["__init__.py"], unlocked
+
+
+EVERY_MODULE = """
+import importlib, pkgutil, sys, bpe
+for module in pkgutil.walk_packages(bpe.__path__, "bpe."):
+    if not module.name.endswith("__main__"):
+        try:
+            importlib.import_module(module.name)
+        except ModuleNotFoundError as error:  # of an extra that is not installed
+            assert not error.name.startswith("bpe"), error
+"""
+IMPORT_LOCK_HELD = """
+import faulthandler, threading
+import bpe
+from bpe.native.lazy_imports import import_lock
+
+def hold():
+    with import_lock:
+        held.set()
+        threading.Event().wait()
+
+held = threading.Event()
+threading.Thread(target=hold, daemon=True).start()
+held.wait()
+faulthandler.dump_traceback_later(60, exit=True)  # ends a process that hangs
+"""
+
+
+def test_an_import_never_waits_for_a_thread_that_waits_for_an_import() -> None:
+    """A thread that has import_lock may wait for any module, so one that is importing a module must do without."""
+    subprocess.run([sys.executable, "-c", IMPORT_LOCK_HELD + EVERY_MODULE], check=True, stdout=subprocess.DEVNULL)
 
 
 FORK_DURING_FIRST_SCAN = """
@@ -354,14 +412,7 @@ def test_a_list_that_another_thread_changes() -> None:
     together(change, read)
 
 
-EVERY_MODULE = """
-import importlib, pkgutil, sys, bpe
-for module in pkgutil.walk_packages(bpe.__path__, "bpe."):
-    if not module.name.endswith("__main__"):
-        try:
-            importlib.import_module(module.name)
-        except ModuleNotFoundError as error:  # of an extra that is not installed
-            assert not error.name.startswith("bpe"), error
+GIL_ENABLED = """
 bpe.Tokenizer({i: bytes([i]) for i in range(256)}, []).encode_to_numpy("text")
 print(len([name for name in sys.modules if name.startswith("bpe.")]), sys._is_gil_enabled())
 """
@@ -370,7 +421,7 @@ print(len([name for name in sys.modules if name.startswith("bpe.")]), sys._is_gi
 @pytest.mark.skipif(not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="this interpreter has a GIL")
 def test_no_module_switches_the_gil_on() -> None:
     settings = {name: value for name, value in os.environ.items() if name != "PYTHON_GIL"}
-    program = f"import sys\nsys.path[:0] = {sys.path!r}\n{EVERY_MODULE}"
+    program = f"import sys\nsys.path[:0] = {sys.path!r}\n{EVERY_MODULE}{GIL_ENABLED}"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=settings)
     count, enabled = done.stdout.split()
     assert (enabled, done.stderr) == ("False", "")

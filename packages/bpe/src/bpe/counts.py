@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from bpe.counting.pretoken_counts import PretokenCounts
 from bpe.counting.records import add_sorted, items, number_of_records, pack_table, sorted_blocks, total_size
 from bpe.native.atomic_file import StrPath
 from bpe.native.checks import integer
+from bpe.native.lazy_imports import import_lock
 from bpe.native.parallel import available_cpus
 from bpe.native.progress import Progress, reporter
 from bpe.scanning.special_tokens import SpecialTokens
@@ -96,7 +98,8 @@ class Counts:
             >>> bpe.train_from_counts(bpe.Counts.from_arrow(table), 260).merges
             ((b's', b't'), (b'e', b'st'), (b'o', b'w'))
         """
-        from bpe.counting.counts_table import rows
+        with import_lock:
+            from bpe.counting.counts_table import rows
 
         return cls(_added_up(rows(table, word, count)), patterns.resolve(pattern), checked_names(special_tokens))
 
@@ -109,7 +112,8 @@ class Counts:
             >>> bpe.count(["the cat and the hat"]).to_arrow().to_pylist()[0]
             {'word': b' and', 'count': 1}
         """
-        from bpe.counting.counts_table import table_of
+        with import_lock:
+            from bpe.counting.counts_table import table_of
 
         return table_of(items(memoryview(b"".join(sorted_blocks(self._records)))))
 
@@ -120,7 +124,8 @@ class Counts:
         Raises:
             ValueError: The file holds no counts, or is damaged.
         """
-        from bpe.counting import counts_file
+        with import_lock:
+            from bpe.counting import counts_file
 
         about, records = counts_file.read(path)
         try:
@@ -130,7 +135,8 @@ class Counts:
 
     def save(self, path: StrPath) -> None:
         """Write the counts to a file, whole or not at all. Equal counts make equal files."""
-        from bpe.counting import counts_file
+        with import_lock:
+            from bpe.counting import counts_file
 
         about = {"pattern": patterns.to_plain(self.pattern), "special_tokens": list(self.special_tokens)}
         counts_file.write(path, about, sorted_blocks(self._records))
@@ -141,8 +147,6 @@ class Counts:
         Raises:
             ValueError: Others were split by another pattern, or by other special tokens.
         """
-        import io
-
         for other in others:
             if (other.pattern, other.special_tokens) != (self.pattern, self.special_tokens):
                 raise ValueError(
@@ -153,7 +157,8 @@ class Counts:
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         """Counts can be pickled: Ray, Dask and multiprocessing pass them on, from protocol 5 on without a copy."""
-        from pickle import PickleBuffer
+        with import_lock:
+            from pickle import PickleBuffer
 
         records = bytes(self._records) if protocol < 5 else PickleBuffer(self._records)
         return _unpickled, (records, patterns.to_plain(self.pattern), self.special_tokens)

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from bpe import patterns
+from bpe.corpus import remote
 from bpe.formats import folder, gguf, reading
+from bpe.native.lazy_imports import import_lock
 from bpe.patterns import SplitPattern
 from bpe.published import DOWNLOADS, get_encoding, list_encoding_names
 from bpe.tokenizer import Tokenizer
@@ -79,11 +81,8 @@ def load(
         >>> bpe.load("tokenizer.bpe")
         <Tokenizer 'bpe': 262 ids, pattern 'gpt2'>
     """
-    if "://" in os.fspath(name_or_path):
-        from bpe.corpus import remote
-
-        if remote.is_url(name_or_path):
-            return _by_url(os.fspath(name_or_path), pattern, special_tokens)
+    if remote.is_url(name_or_path):
+        return _by_url(os.fspath(name_or_path), pattern, special_tokens)
     path = Path(name_or_path)
     holds_its_own = pattern is not None or special_tokens is not None
     if not path.exists():
@@ -133,7 +132,8 @@ def load(
 def _of_hub(name: str) -> Path:
     """Return the folder of a model's tokenizer in the cache of huggingface_hub, downloaded if need be."""
     try:
-        import huggingface_hub
+        with import_lock:
+            import huggingface_hub
     except ImportError:
         raise FileNotFoundError(
             errno.ENOENT, "not a file; to load a model of the Hugging Face Hub, install huggingface_hub", name
@@ -160,8 +160,6 @@ def _missing(name: str) -> NoReturn:
 
 def _by_url(url: str, pattern: SplitPattern, special_tokens: Mapping[str, int] | list[str] | None) -> Tokenizer:
     """The tokenizer of a file by URL; errors name the URL, not its copy."""
-    from bpe.corpus import remote
-
     name = remote.name_of(url)
     others = [other for pair in PAIRS if name in pair for other in pair if other != name]
     with remote.copied(url, *others) as path:

@@ -19,6 +19,7 @@ from bpe.formats import TokenizerData, folder, ordinary_ids, tiktoken
 from bpe.formats.table_cache import load
 from bpe.formats.vocabulary import data_of_ranks
 from bpe.native.atomic_file import write_atomically
+from bpe.native.lazy_imports import import_lock
 from bpe.native.once import made_once
 from bpe.patterns import resolve
 from bpe.tokenizer import Encoding, Tokenizer
@@ -225,9 +226,10 @@ def _fetch(url: str, sha256: str) -> bytes:
 
 
 def _download(url: str, sha256: str, cached: Path | None) -> bytes:
-    import urllib.request  # here, for it takes megabytes and milliseconds that only a download needs
-    from http.client import HTTPException
-    from urllib.error import HTTPError
+    with import_lock:  # here, for it takes megabytes and milliseconds that only a download needs
+        import urllib.request
+        from http.client import HTTPException
+        from urllib.error import HTTPError
 
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT) as response:

@@ -20,6 +20,7 @@ from bpe.merging.learn import Rule, learn
 from bpe.merging.superbpe import NO_BOUND, SuperBPE, Superwords, settings_of
 from bpe.native.atomic_file import StrPath
 from bpe.native.checks import integer
+from bpe.native.lazy_imports import import_lock
 from bpe.native.progress import Progress, reporter
 from bpe.native.warn import warn_caller
 from bpe.scanning.special_tokens import SpecialTokens
@@ -300,7 +301,8 @@ class Corpus(NamedTuple):
         if checkpoint is None:
             records = self.records(report)
         else:
-            from bpe.counting.checkpoint import counted
+            with import_lock:
+                from bpe.counting.checkpoint import counted
 
             def count(source: sources.Source) -> Records:
                 return self._replace(source=source).records(report)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from bpe.corpus import remote
+from bpe.native.lazy_imports import import_lock, lzma, zlib
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -115,16 +116,13 @@ def _feed(decompress: Any, data: bytes, kind: str) -> tuple[bytes, bytes]:
 def _decompressor(kind: str) -> tuple[Callable[[], Any], tuple[type[Exception], ...]]:
     """(what makes a decompressor, the errors that it raises for wrong data)."""
     if kind == "gzip":
-        import zlib
-
         return (lambda: zlib.decompressobj(wbits=31)), (zlib.error,)
     if kind == "xz":
-        import lzma
-
         return (lambda: lzma.LZMADecompressor(format=lzma.FORMAT_XZ)), (lzma.LZMAError,)
     for name in ("compression.zstd", "zstandard"):  # Python 3.14's own, and the package that earlier ones need
         try:
-            module = importlib.import_module(name)
+            with import_lock:
+                module = importlib.import_module(name)
         except ImportError:
             continue
         if name == "zstandard":

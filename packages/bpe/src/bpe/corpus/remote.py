@@ -16,10 +16,9 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from bpe.native.atomic_file import StrPath, atomic_file, temporary_name
+from bpe.native.lazy_imports import import_lock, pathlib, tempfile
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from _typeshed import WriteableBuffer
 
 Result = TypeVar("Result")
@@ -67,7 +66,8 @@ def remove(target: str) -> None:
 def filesystem(url: str) -> tuple[Any, str]:
     """fsspec's filesystem of a URL, and the path in it. ImportError that says what to install."""
     try:
-        import fsspec
+        with import_lock:
+            import fsspec
     except ImportError:
         raise ImportError(f"{url}: files by URL need fsspec: pip install groundup-bpe[remote]") from None
     files_and_path: tuple[Any, str] = fsspec.core.url_to_fs(url)
@@ -230,32 +230,26 @@ def output(target: StrPath) -> Iterator[BinaryIO]:
         with atomic_file(target) as file:
             yield file
         return
-    import tempfile
-    from pathlib import Path
-
     url = os.fspath(target)
     with tempfile.TemporaryDirectory(prefix="bpe-") as folder:
-        here = Path(folder, name_of(url))
+        here = pathlib.Path(folder, name_of(url))
         with open(here, "wb") as file:
             yield file
         upload(here, url)
 
 
 @contextmanager
-def copied(url: str, *others: str) -> Iterator[Path]:
+def copied(url: str, *others: str) -> Iterator[pathlib.Path]:
     """A copy of a small file on this machine while the block lasts; `others` of its folder beside it."""
-    import tempfile
-    from pathlib import Path
-
     with tempfile.TemporaryDirectory(prefix="bpe-") as folder:
-        here = Path(folder, name_of(url))
+        here = pathlib.Path(folder, name_of(url))
         here.write_bytes(read_bytes(url))
         for name in others:
-            Path(folder, name).write_bytes(read_bytes(beside(url, name)))
+            pathlib.Path(folder, name).write_bytes(read_bytes(beside(url, name)))
         yield here
 
 
-def upload(file: Path, url: str) -> None:
+def upload(file: pathlib.Path, url: str) -> None:
     """Put a file there, whole or not at all; what was there is replaced.
 
     An object store shows a file when all of it has come. Elsewhere it comes under a temporary name, and is renamed.
@@ -279,7 +273,7 @@ def upload(file: Path, url: str) -> None:
     _check_size(files, path, file, url)
 
 
-def _check_size(files: Any, path: str, file: Path, url: str) -> None:
+def _check_size(files: Any, path: str, file: pathlib.Path, url: str) -> None:
     files.invalidate_cache(path)
     came = again(lambda: files.size(path), url)
     if came != file.stat().st_size:

@@ -20,6 +20,7 @@ from bpe.corpus import compressed, remote
 from bpe.native.arrow import as_text, pyarrow
 from bpe.native.atomic_file import StrPath
 from bpe.native.json_lines import parse_line
+from bpe.native.lazy_imports import import_lock, json
 
 Buffer = bytes | bytearray | memoryview
 
@@ -358,8 +359,6 @@ def _lines(file: JsonLines) -> Iterator[Document]:
 
 def text_of_line(line: bytes, number: int, file: JsonLines) -> bytes:
     """The text under the key of the object on a line. ValueError, with file and line, where there is none."""
-    import json
-
     name = os.fspath(file.path)
     is_json = _decompressed_name(name).endswith(".json")
     hint = "; a .json is read as JSON lines, an object on each line" if is_json else ""
@@ -419,8 +418,9 @@ def open_parquet(path: str, columns: list[str]) -> Iterator[Any]:
     """pyarrow's ParquetFile, with these columns. A file that is wrong is a ValueError that names it."""
     size_of_file(path)  # a file that is not there is a FileNotFoundError, not Arrow's own
     try:
-        import pyarrow
-        import pyarrow.parquet
+        with import_lock:
+            import pyarrow
+            import pyarrow.parquet
     except ImportError:
         raise ImportError(f"{path}: reading Parquet needs pyarrow: pip install groundup-bpe[parquet]") from None
     try:

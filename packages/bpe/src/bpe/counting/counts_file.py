@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import json
 import mmap
 import os
 import struct
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from bpe.corpus import remote
 from bpe.counting.records import check_records
 from bpe.native.atomic_file import StrPath
+from bpe.native.lazy_imports import hashlib, json
 
 if TYPE_CHECKING:
     from bpe.counting.records import Records
@@ -33,8 +33,6 @@ HEADER_SIZE = START.size + 32
 
 def write(path: StrPath, about: Any, records: Iterable[Any]) -> None:
     """Write blocks of records, whole or not at all; about: description of what was counted, any JSON."""
-    import hashlib  # with OpenSSL, which would be a good part of the memory that training takes
-
     description = json.dumps(about).encode()
     start = START.pack(MAGIC, BYTE_ORDER, len(description))
     digest = hashlib.sha256(start + description)
@@ -49,8 +47,6 @@ def write(path: StrPath, about: Any, records: Iterable[Any]) -> None:
 
 def read(path: StrPath) -> tuple[Any, Records]:
     """The description, and the records as a map of the file (of a copy, for a URL). ValueError for another file."""
-    import hashlib
-
     name = os.fspath(path)
     with ExitStack() as stack:
         here = stack.enter_context(remote.copied(name)) if remote.is_url(path) else path

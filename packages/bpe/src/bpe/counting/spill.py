@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from bpe.counting.pretoken_counts import PretokenCounts
 from bpe.counting.records import add_sorted, pack_table, sorted_blocks
+from bpe.native.lazy_imports import tempfile  # with shutil, bz2, random…: only a memory limit needs it
 
 if TYPE_CHECKING:
     from bpe.counting.records import Records
@@ -84,9 +85,7 @@ def _add_files(files: list[BinaryIO]) -> BinaryIO:
 
 def _write(blocks: Iterator[Any]) -> BinaryIO:
     """A temporary file of these blocks, open at its beginning."""
-    import tempfile  # with shutil, bz2, random…: only a memory limit needs it
-
-    file = tempfile.TemporaryFile()  # noqa: SIM115 (its owner closes it)
+    file = tempfile.TemporaryFile()  # its owner closes it
     try:
         for block in blocks:
             file.write(block)

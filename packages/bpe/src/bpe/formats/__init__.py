@@ -13,7 +13,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from bpe.formats.pairs import pairs_of_numbers
-from bpe.native.lazy_imports import import_lock, lazy_modules
+from bpe.native.lazy_imports import import_lock, json, lazy_modules
 from bpe.native.once import made_once_property
 from bpe.patterns import Pattern
 
@@ -245,8 +245,6 @@ def without_collector() -> Iterator[None]:
 
 def parse_json(data: bytes, source: StrPath) -> Any:
     """Return the value of a JSON file. ValueError if an object names a key twice, or a text is half of a character."""
-    import json
-
     text, twice = parse_text(data, source), []
 
     def unique(items: list[tuple[str, Any]]) -> dict[str, Any]:

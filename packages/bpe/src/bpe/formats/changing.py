@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from bpe import formats
+from bpe import encoding, formats
 from bpe.formats import Pair, TokenizerData, Words
 from bpe.native.checks import integer
 
@@ -56,9 +56,7 @@ def with_tokens(data: TokenizerData, tokens: NewTokens, *, special: bool) -> Tok
 
 def _spelled(data: TokenizerData, token: bytes) -> str:
     """A token of the vocabulary as its file spells it; a lone byte among characters equals no str."""
-    from bpe.encoding.words import spelled_by
-
-    return spelled_by(data.words if data.characters is None else Words(False, metaspace="always"), token)
+    return encoding.words.spelled_by(data.words if data.characters is None else Words(False, metaspace="always"), token)
 
 
 def with_vocab_size(data: TokenizerData, vocab_size: int, merges: Iterable[Pair]) -> TokenizerData:

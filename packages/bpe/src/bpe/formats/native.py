@@ -26,6 +26,7 @@ from bpe.formats import (
 )
 from bpe.formats.vocabularies import check_ids_of, from_printable, read_merges, to_printable
 from bpe.native.atomic_file import StrPath
+from bpe.native.lazy_imports import hashlib  # loads OpenSSL, a good part of the memory that training takes
 from bpe.patterns import from_plain, to_plain
 
 FORMAT = "groundup-bpe"
@@ -260,8 +261,6 @@ def _check_split_off(fields: dict[str, Any], vocab: dict[int, bytes], source: St
 
 
 def _checksum(body: dict[str, Any]) -> str:
-    import hashlib  # with OpenSSL, which would be a good part of the memory that training takes
-
     return hashlib.sha256(_dump(body)).hexdigest()
 
 

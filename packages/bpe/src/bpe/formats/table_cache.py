@@ -32,7 +32,7 @@ from bpe.formats import Merges, TokenizerData, check_ids, split_off_ids
 from bpe.formats.pairs import check_numbers
 from bpe.formats.vocabulary import Tables, make_tables
 from bpe.native.atomic_file import atomic_file
-from bpe.native.lazy_imports import import_lock
+from bpe.native.lazy_imports import hashlib, import_lock
 from bpe.native.lazy_imports import numpy as np
 from bpe.native.once import made_once_property
 
@@ -96,9 +96,6 @@ def folder() -> Path | None:
 
 
 def _path_of(contents: Sequence[bytes], beside: Sequence[Any]) -> Path | None:
-    with import_lock:
-        import hashlib  # here, for it loads OpenSSL
-
     within = folder()
     if within is None:
         return None

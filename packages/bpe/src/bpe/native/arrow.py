@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from bpe.native.lazy_imports import import_lock
+
 
 def pyarrow() -> Any:
     """The package. ImportError that says how to install it."""
     try:
-        import pyarrow
+        with import_lock:
+            import pyarrow
     except ImportError:
         raise ImportError("arrays and tables of Arrow need pyarrow: pip install groundup-bpe[parquet]") from None
     return pyarrow

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
+from bpe.native.lazy_imports import json
+
 
 def parse_line(line: bytes, file: str, number: int) -> Any:
     """The value on a line. ValueError that names the file and the line where it is not JSON."""
-    import json
 
     def refuse(reason: str) -> NoReturn:
         raise ValueError(f"{file}, line {number}: {reason}") from None

@@ -1,13 +1,14 @@
 """Imports when they are used: of NumPy and regex, which training does without (20 MB), and under a lock for forks.
 
-A process that forks while another thread imports a module leaves its child an import lock that nobody releases. The
-methods of a tokenizer and what they call hold `import_lock` instead, since servers fork while threads encode.
+A process that forks while another thread imports a module leaves its child an import lock that nobody releases. What is
+imported within a function is imported under `import_lock`, for which a fork waits: servers fork while threads encode.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
+import sys
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,13 @@ if hasattr(os, "register_at_fork"):
     )
 
 if TYPE_CHECKING:
+    import hashlib as hashlib
     import json as json
+    import lzma as lzma
+    import pathlib as pathlib
+    import queue as queue
+    import tempfile as tempfile
+    import zlib as zlib
 
     import numpy as numpy
     import regex as regex
@@ -37,7 +44,8 @@ else:
             vars(self).update(vars(module))
             return getattr(module, attribute)
 
-    json, numpy, regex = _LazyModule("json"), _LazyModule("numpy"), _LazyModule("regex")
+    hashlib, json, lzma, numpy, pathlib = map(_LazyModule, ("hashlib", "json", "lzma", "numpy", "pathlib"))
+    queue, regex, tempfile, zlib = map(_LazyModule, ("queue", "regex", "tempfile", "zlib"))
 
 
 def lazy_modules(package: str, names: str) -> Callable[[str], Any]:
@@ -46,6 +54,8 @@ def lazy_modules(package: str, names: str) -> Callable[[str], Any]:
     def import_one(name: str) -> Any:
         if name not in names.split():
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        if sys._getframe(1).f_code.co_name == "_handle_fromlist":  # `from package import name` imports it itself, for
+            raise AttributeError(name)  # a thread that is importing a module may not wait for import_lock
         with import_lock:
             return importlib.import_module(f"{package}.{name}")
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from bpe.native.checks import integer
+from bpe.native.lazy_imports import queue
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -142,10 +143,8 @@ def stream(
     error of work() or of items ends it and is raised when the threads have finished their items. Ctrl-C does not wait
     for them, for one item may take long: they end after it, or with the process.
     """
-    from queue import Empty, SimpleQueue
-
-    jobs: SimpleQueue[tuple[int, Item] | None] = SimpleQueue()
-    done: SimpleQueue[tuple[int, Result | None, BaseException | None]] = SimpleQueue()
+    jobs: queue.SimpleQueue[tuple[int, Item] | None] = queue.SimpleQueue()
+    done: queue.SimpleQueue[tuple[int, Result | None, BaseException | None]] = queue.SimpleQueue()
     stopped = threading.Event()
 
     def work_through() -> None:
@@ -164,7 +163,7 @@ def stream(
         while (ordered and returned not in arrived) or not arrived:
             try:
                 number, result, error = done.get(timeout=HEARD_WITHIN)
-            except Empty:
+            except queue.Empty:
                 continue
             if error is not None:
                 raise error

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+from bpe.native.lazy_imports import import_lock
+
 Progress = Callable[[str, int, int | None], None]  # phase, done, total (None: not known)
 
 
@@ -70,7 +72,8 @@ class _Bars:
 
     def __init__(self) -> None:
         try:
-            from tqdm import tqdm
+            with import_lock:
+                from tqdm import tqdm
         except ImportError:
             raise ImportError("progress bars need tqdm: pip install groundup-bpe[progress]") from None
         self._tqdm = tqdm
@@ -100,7 +103,8 @@ class _Bars:
 
 def watched() -> bool:
     """True if bars can be drawn: someone watches standard error, and tqdm is installed."""
-    from importlib.util import find_spec
+    with import_lock:
+        from importlib.util import find_spec
 
     return sys.stderr is not None and sys.stderr.isatty() and find_spec("tqdm") is not None
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from bpe.native.arrow import pyarrow
+from bpe.native.lazy_imports import import_lock
 from bpe.native.lazy_imports import numpy as np
 from bpe.outputs.writer import Writer
 
@@ -74,7 +75,8 @@ class ParquetWriter(_Rows):
     ending = ".parquet"
 
     def open(self, file: BinaryIO) -> Any:
-        from pyarrow import parquet
+        with import_lock:
+            from pyarrow import parquet
 
         return parquet.ParquetWriter(file, self.schema, compression="zstd")
 
@@ -85,6 +87,7 @@ class ArrowWriter(_Rows):
     ending = ".arrow"
 
     def open(self, file: BinaryIO) -> Any:
-        from pyarrow import ipc
+        with import_lock:
+            from pyarrow import ipc
 
         return ipc.new_stream(file, self.schema)

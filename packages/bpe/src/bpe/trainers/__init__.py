@@ -33,6 +33,7 @@ from bpe.expressions.properties import white_space
 from bpe.merging.alphabet import CodeBatches, batches, count_codes, spell_codes
 from bpe.merging.learn import Rule, learn
 from bpe.native.atomic_file import StrPath, write_atomically
+from bpe.native.lazy_imports import import_lock
 from bpe.native.parallel import available_cpus
 from bpe.native.printable import PRINTABLE
 from bpe.native.progress import reporter
@@ -160,7 +161,8 @@ class Tokenizer:
         if name.startswith("_"):
             raise AttributeError(name)
         try:
-            import tokenizers
+            with import_lock:
+                import tokenizers
         except ImportError:
             raise AttributeError(
                 f"{name!r} is a method of the package tokenizers, which is not installed; save() writes a file that "
