@@ -87,9 +87,9 @@ def install_built(session: nox.Session, extras: str, **settings: str) -> None:
 
 
 def test(session: nox.Session, *tests: str, **environment: str) -> None:
-    """Run tests on every core, those of one file on one core; in one process if arguments for pytest are given."""
+    """Run tests on every core, those of a file on one, in one thread; in one process if pytest is given arguments."""
     spread = () if session.posargs else ("-n", "logical", "--maxprocesses", "8", "--dist", "loadfile")
-    session.run(*PYTEST, *spread, *tests, *session.posargs, env=environment)
+    session.run(*PYTEST, *spread, *tests, *session.posargs, env={"OMP_NUM_THREADS": "1", **environment})
 
 
 @nox.session
