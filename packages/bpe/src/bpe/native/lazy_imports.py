@@ -1,4 +1,4 @@
-"""Imports when they are used: of NumPy and regex, which training does without (20 MB), and under a lock for forks.
+"""Modules that are imported at their first use, and the lock for it. Training does without NumPy and regex (20 MB).
 
 A process that forks while another thread imports a module leaves its child an import lock that nobody releases. What is
 imported within a function is imported under `import_lock`, for which a fork waits: servers fork while threads encode.
@@ -54,8 +54,8 @@ def lazy_modules(package: str, names: str) -> Callable[[str], Any]:
     def import_one(name: str) -> Any:
         if name not in names.split():
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        if sys._getframe(1).f_code.co_name == "_handle_fromlist":  # `from package import name` imports it itself, for
-            raise AttributeError(name)  # a thread that is importing a module may not wait for import_lock
+        if sys._getframe(1).f_code.co_name == "_handle_fromlist":  # `from package import name`, which then imports it
+            raise AttributeError(name)  # plainly: modules begin so, for which the owner of import_lock may be waiting
         with import_lock:
             return importlib.import_module(f"{package}.{name}")
 
