@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from shape_strategies import shapes
 
 from accounting import SHAPES, Layout, Place, Policy, TransformerShape, device_state, device_traffic, parameters
+from accounting.cluster.zero import shard_of
+from accounting.formula import Symbol
 
 
 def test_zero_paper_table() -> None:
@@ -78,6 +80,11 @@ def test_traffic_of_eight_micro_batches() -> None:
         for zero in range(4)
     ]
     assert sent == [2, 2, 9, 24]
+
+
+def test_last_shards_hold_what_is_left() -> None:
+    shards = [int(shard_of(Symbol("whole", 5), Symbol("dp", 4), rank)) for rank in range(4)]
+    assert shards == [2, 2, 1, 0]
 
 
 @given(shapes(), st.integers(1, 9), st.integers(1, 3), st.integers(0, 3))
