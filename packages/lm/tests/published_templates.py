@@ -137,6 +137,58 @@ FAMILIES = {
     ),
 }
 
+# Templates that write the tokens which begin or end a text inside of a conversation, or behind it: those of TinyLlama,
+# Llama 2, OLMo 2 and Phi-3.
+ZEPHYR = """{% for message in messages %}
+{% if message['role'] == 'user' %}
+{{ '<|user|>
+' + message['content'] + eos_token }}
+{% elif message['role'] == 'system' %}
+{{ '<|system|>
+' + message['content'] + eos_token }}
+{% elif message['role'] == 'assistant' %}
+{{ '<|assistant|>
+'  + message['content'] + eos_token }}
+{% endif %}
+{% if loop.last and add_generation_prompt %}
+{{ '<|assistant|>' }}
+{% endif %}
+{% endfor %}"""
+LLAMA2 = """{% for message in messages %}{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}{{
+raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}{% endif %}{%
+if message['role'] == 'user' %}{{ bos_token + '[INST] ' + message['content'].strip() + ' [/INST]' }}{%
+elif message['role'] == 'assistant' %}{{ ' '  + message['content'].strip() + ' ' + eos_token }}{% endif %}{% endfor %}"""
+OLMO2 = """{{ bos_token }}{% for message in messages %}{% if message['role'] == 'system' %}{{ '<|system|>
+' + message['content'] + '
+' }}{% elif message['role'] == 'user' %}{{ '<|user|>
+' + message['content'] + '
+' }}{% elif message['role'] == 'assistant' %}{% if not loop.last %}{{ '<|assistant|>
+'  + message['content'] + eos_token + '
+' }}{% else %}{{ '<|assistant|>
+'  + message['content'] + eos_token }}{% endif %}{% endif %}{% if loop.last and add_generation_prompt %}{{ '<|assistant|>
+' }}{% endif %}{% endfor %}"""
+PHI3 = """{% for message in messages %}{{ '<|' + message['role'] + '|>
+' + message['content'] + '<|end|>
+' }}{% endfor %}{%
+if add_generation_prompt %}{{ '<|assistant|>
+' }}{% else %}{{ eos_token }}{% endif %}"""
+ENDS = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+ENDS_INSIDE = {
+    "tinyllama": (ZEPHYR, ["<unk>", "<s>", "</s>"], {**ENDS, "pad_token": "</s>"}),
+    "llama2": (LLAMA2, ["<unk>", "<s>", "</s>"], ENDS),
+    "olmo2": (
+        OLMO2,
+        ["<|endoftext|>", "<|pad|>"],
+        {**dict.fromkeys(("bos_token", "eos_token", "unk_token"), "<|endoftext|>"), "pad_token": "<|pad|>"},
+    ),
+    "phi3": (
+        PHI3,
+        ["<s>", "</s>", "<|endoftext|>", "<|assistant|>", "<|end|>", "<|user|>"],
+        {"bos_token": "<s>", "eos_token": "<|endoftext|>"},
+        ["<|endoftext|>", "<|end|>"],
+    ),
+}
+
 
 def marked(start: str, user: str, user_end: str, assistant: str, answer: str, answer_end: str) -> str:
     """A template with {% generation %} around answers: what is before and after a user's message, and an answer."""

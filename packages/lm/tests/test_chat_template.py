@@ -20,9 +20,9 @@ import lm
 from lm.chat_template import ROLES, ChatTemplate, Message, default_template
 from lm.commands.cli import main
 from lm.data.rows import read_messages
-from lm.interop.loading import model_text
+from lm.interop.loading import chat_template, model_text
 from lm.interop.ollama import go_template, modelfile
-from lm.tokenizer import BEGINS, TextConfig, load_tokenizer, read_text_config, write_text_config
+from lm.tokenizer import BEGINS, TextConfig, end_of_text_of, load_tokenizer, read_text_config, write_text_config
 
 bpe = pytest.importorskip("bpe")
 transformers = pytest.importorskip("transformers")
@@ -115,10 +115,9 @@ def test_its_own_tokens_end_an_answer_and_all_of_it_is_kept(published, tmp_path,
     run, data, out = (str(tmp_path / name) for name in ("run", "data", "out"))
     assert main(["import", str(folder), "--out", run]) == 0
     talk = [{**one, "content": one["content"].replace("<|im_end|>", "")} for one in TALK[family == "gemma" :]]
-    end = ["--end-of-text", FAMILIES[family][1][1]] if family in ("deepseek", "llama3", "mistral", "gemma") else []
     lines(tmp_path / "talks.jsonl", *[[*talk, {"role": "user", "content": str(n)}] for n in range(4)])
     tokenizer = ["--tokenizer", f"{run}/tokenizer.json", "--heldout", "0"]
-    assert main(["data", "chat", str(tmp_path / "talks.jsonl"), "--out", data, *tokenizer, *end]) == 0
+    assert main(["data", "chat", str(tmp_path / "talks.jsonl"), "--out", data, *tokenizer]) == 0
     train = ["train", f"{run}/config.toml", "--out", run, "--data", data, "--quiet", "--train.objective=sft"]
     small = ["--train.steps=1", "--train.batch_size=1", "--train.warmup_steps=0", "--train.threads=1"]
     assert main([*train, *small]) == 0
@@ -360,6 +359,15 @@ def test_transformers_writes_the_ids_of_the_default_template(exported, tmp_path)
     assert main(["export", run, "--out", str(tmp_path / "model.gguf")]) == 0
     for place in (out, tmp_path / "model.gguf"):
         assert model_text(place).template.source == template.source
+
+
+@pytest.mark.parametrize("special", [special for _, special, _ in KINDS.values()] + [["<s>", "</s>"], ["<end>"]])
+def test_a_run_writes_conversations_as_they_were_written_when_it_learned_them(special):
+    """A run knows the id between its examples; `lm data chat` has the name that the user gave, or none."""
+    tok = tokenizer(special)
+    name = "<end>" if special == ["<end>"] else None
+    number = tok.special_tokens[end_of_text_of(tok, name)]
+    assert chat_template(tok, TextConfig(), number).source == chat_template(tok, TextConfig(), name).source
 
 
 def test_a_run_that_learned_no_conversations_has_none(tmp_path, exported):

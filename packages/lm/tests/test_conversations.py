@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from models import random_model
+from published_templates import ENDS_INSIDE, FAMILIES
 from runs import CONFIG, assert_continues, metrics, run
 from talks import MARKS, TALK, lines, tokenizer
 
@@ -22,6 +23,7 @@ from lm.chat_template import ChatTemplate, Message, default_template
 from lm.commands.cli import main
 from lm.data import open_data, open_tokens, write_tokens
 from lm.data.conversations import ENDLESS, pair_of, prepare_rows
+from lm.data.problems import problems_of
 from lm.data.rows import messages_in, read_messages, tools_of
 from lm.documents import IGNORE, document_ids_of
 from lm.training.validation import evaluate
@@ -285,6 +287,73 @@ def test_no_conversation_loses_its_beginning_at_the_border_of_a_window(tmp_path,
     assert tok.decode(cut).endswith("<|im_end|>\n")
     counts = collections.Counter(seen)
     assert counts == {**{tuple(ids): 3 for ids in expected[:-1]}, tuple(cut): 3}
+
+
+@bpe_only
+@pytest.mark.parametrize("kind", ["conversation", "prompt", "pair"])
+@pytest.mark.parametrize("family", [*FAMILIES, *ENDS_INSIDE])
+def test_an_example_is_one_document_whatever_ends_its_turns(family, kind, tmp_path):
+    """Also where the token that ends a text ends each turn: attention within documents sees the whole example."""
+    source, special, names, *stops = {**FAMILIES, **ENDS_INSIDE}[family]
+    tok = tokenizer(special)
+    ends = tuple(tok.special_tokens[name] for name in (stops or [[names["eos_token"]]])[0])
+    template = ChatTemplate(tok, source, ends, names=names)
+    talks = [[*talk_of(n, 1, 0)[1:], {"role": "user", "content": "again?"}] for n in range(4)]
+    answers = [{"role": "assistant", "content": text} for text in ("yes", "no")]
+    rows = [
+        {"prompt": talk, "chosen": answers[:1], "rejected": answers[1:], "messages": talk + answers[:1]}
+        for talk in talks
+    ]
+    if kind == "conversation":
+        rows = [{"messages": row["messages"]} for row in rows]
+    path, out, context = tmp_path / "rows.jsonl", tmp_path / "out", 1024
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    prepare_rows(kind, [path], template, out, context_length=context, heldout=0)
+    data = open_data(out)
+    inputs, targets = (batch[0] for batch in data.batch(0, 0, 0, 1, 1, context))
+    mark = tok.decode([data.end_of_text])
+    if kind == "prompt":
+        documents = [
+            tok.decode(prompt) for prompt, _ in problems_of(inputs.tolist(), targets.tolist(), data.end_of_text)
+        ]
+        texts = [template.render(read_messages(talk)) for talk in talks]
+    else:
+        document_ids = document_ids_of(inputs[None], data.end_of_text)[0]
+        documents = [tok.decode(inputs[document_ids == number].tolist()) for number in document_ids.unique()]
+        ends = answers[:1] if kind == "conversation" else answers
+        examples = [read_messages([*talk, end]) for talk in talks for end in ends]
+        texts = [template.render(example, add_generation_prompt=False) for example in examples]
+    assert sorted(set(documents) - {mark}) == sorted(mark + text.removeprefix(mark) for text in texts)
+
+
+@bpe_only
+def test_a_line_end_behind_the_end_of_answers_is_not_taken_for_it(tmp_path):
+    """As trl's templates for training mark it, of Gemma and of Qwen."""
+    tok = tokenizer()
+    source = (
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n"
+        "{% generation %}{{ m.content }}<|im_end|>{{ '\\n' }}{% endgeneration %}{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    )
+    template = ChatTemplate(tok, source, (tok.special_tokens["<|im_end|>"],))
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "2+2?"}\n')
+    prepare_rows("prompt", [tmp_path / "rows.jsonl"], template, tmp_path / "out", context_length=64, heldout=0)
+    ids = open_tokens(tmp_path / "out" / "train.npy").ids[:].tolist()
+    assert ids[: ids.index(tok.special_tokens["<|endoftext|>"], 1)][-1] == tok.special_tokens["<|im_end|>"]
+
+
+@bpe_only
+def test_a_token_that_the_template_writes_inside_is_no_separator(tmp_path, capsys):
+    tok = tokenizer(["<s>", "</s>"])
+    source, _, names = ENDS_INSIDE["tinyllama"]
+    template = ChatTemplate(tok, source, (tok.special_tokens["</s>"],), names=names)
+    path = lines(tmp_path / "talks.jsonl", talk_of(1, 1, 0)[1:])
+    with pytest.raises(ValueError, match=r"writes </s> inside of examples: leave"):
+        prepare_rows("conversation", [path], template, tmp_path / "out", context_length=256, end_of_text="</s>")
+    llama2 = ChatTemplate(tok, ENDS_INSIDE["llama2"][0], (tok.special_tokens["</s>"],), names=names)
+    with pytest.raises(ValueError, match="writes every usual special token"):
+        prepare_rows("conversation", [path], llama2, tmp_path / "out", context_length=256)
+    assert not (tmp_path / "out").exists()
 
 
 @bpe_only

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 import time
 
 import pytest
@@ -103,6 +104,21 @@ def test_a_reward_that_fails_is_named(function, says):
 def test_a_reward_that_is_not_there_is_named(text):
     with pytest.raises(ValueError, match=text.partition("@")[0]):
         rewards_of(text)
+
+
+def test_a_file_with_the_name_of_another_module_is_not_taken_for_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    for folder, value in (("one", 1), ("two", 2)):
+        (tmp_path / folder).mkdir()
+        for name in ("judged_by_two_files.py", "json.py"):
+            (tmp_path / folder / name).write_text(f"def loads(completions): return [{value}] * len(completions)")
+    one, two, json = (
+        tmp_path / f"{name}.py" for name in ("one/judged_by_two_files", "two/judged_by_two_files", "one/json")
+    )
+    assert rewards_of(f"{one}:loads")[0](COLUMNS, 9) == rewards_of(f"{one}:loads")[0](COLUMNS, 9) == [1, 1]
+    for file in (two, json):
+        with pytest.raises(ValueError, match="rename its file"):
+            rewards_of(f"{file}:loads")
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lm.extras import need
-from lm.tokenizer import BEGINS, end_of_text_of
+from lm.tokenizer import BEGINS, END_OF_TEXT, end_of_text_of
 
 ROLES = ("system", "user", "assistant")
 LEARNED = "assistant"
@@ -308,7 +308,7 @@ def default_template(tokenizer: Any, end_of_text: str | None = None) -> ChatTemp
     """The template for a tokenizer that came with none; end_of_text: its token, if it is not one of the usual names."""
     special = tokenizer.special_tokens
     end = end_of_text_of(tokenizer, end_of_text)
-    begin = end if end_of_text is not None else next((name for name in BEGINS if name in special), end)
+    begin = next((name for name in BEGINS if name in special and end in END_OF_TEXT), end)
     usual = (CHATML, LLAMA3, DEEPSEEK)
     fitting = (one for one in usual if all(name in special for name in re.findall(r"<[^<>]+>", one.head + one.end)))
     turns = next(fitting, PLAIN)

@@ -127,8 +127,7 @@ def read_text_config(folder: str | Path) -> TextConfig:
     names = {name: token for name, token in tokens.items() if isinstance(token, str)}
     source = about.get("chat_template")
     if isinstance(source, list):  # several, by name
-        named = {one.get("name"): one.get("template") for one in source if isinstance(one, dict)}
-        source = named.get("default")
+        source = {one.get("name"): one.get("template") for one in source if isinstance(one, dict)}.get("default")
     if (folder / TEMPLATE).is_file():
         source = (folder / TEMPLATE).read_text(encoding="utf-8")
     if source is not None and (not isinstance(source, str) or len(source) > MOST):

@@ -71,8 +71,7 @@ def extend_vocabulary(
         if name == "head.weight" or name.endswith("embedding.weight"):
             which = "pieces" if method == "ends" and model.head is None else method
             weights[name] = combined(rows[:size], pieces, which, name == "head.weight", generator)
-            padding = extended.config.vocab_rows - len(pieces)
-            weights[name] = F.pad(weights[name], (0, 0, 0, padding)).to(rows)
+            weights[name] = F.pad(weights[name], (0, 0, 0, extended.config.vocab_rows - len(pieces))).to(rows)
     extended.load_state_dict(weights, assign=True)
     extended.requires_grad_(True)
     return extended.to(reference).train(model.training)

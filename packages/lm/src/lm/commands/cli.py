@@ -205,11 +205,11 @@ def model_of(options: argparse.Namespace) -> Transformer:
     device = choose_device("cpu" if options.int8 else options.device)
     dtype = options.dtype or ("bf16" if device.type == "cuda" else "fp32")
     model = load(options.run, options.step, device=device, dtype=dtype)
-    if not options.int8:
-        return model
-    from lm.ops.cpu.int8 import quantized
+    if options.int8:
+        from lm.ops.cpu.int8 import quantized
 
-    return quantized(model)
+        model = quantized(model)
+    return model
 
 
 def add_sampling(parser: Parser) -> None:

@@ -94,7 +94,7 @@ def register(commands: Commands) -> None:
         parser.add_argument("--heldout", type=float, default=0.05, metavar="SHARE", help=help)
         help = "tokens of a window (default: the context of the model beside the tokenizer)"
         parser.add_argument("--context", type=int, metavar="N", help=help)
-        parser.add_argument("--end-of-text", metavar="NAME", help="the special token before each example")
+        parser.add_argument("--end-of-text", metavar="NAME", help="token before each example (default: a usual one)")
         if name == "prompts":
             parser.add_argument("--prompt", default="prompt", metavar="KEY", help="where a line has it")
 

@@ -17,7 +17,7 @@ from lm.chat_template import LEARNED, ChatTemplate, Message
 from lm.data.problems import Fields, Problem, key_of
 from lm.data.rows import messages_in, read_messages, read_rows, tools_of
 from lm.data.token_file import write_tokens
-from lm.tokenizer import end_of_text_of
+from lm.tokenizer import BEGINS, END_OF_TEXT, end_of_text_of
 
 SILENT, TOO_LONG, CUT, ENDLESS = "silent", "too long", "cut", "endless"
 SPLITS = ("heldout", "train")  # train is written last: without it, the folder is none
@@ -48,17 +48,17 @@ def prepare_rows(
         paths: Files or folders of rows.
         template: The chat template of the tokenizer.
         out: The folder.
-        context_length, end_of_text, heldout: See PackedSplits.
+        context_length, heldout: See PackedSplits.
+        end_of_text: The special token before each example; None for the one of separator_of.
         key: The field of a prompt: a text, which the user says, or a list of messages.
 
     Raises:
         ValueError: A row of another form, with its number; nothing is to be learned; the same prompt has other fields;
-            or no special token ends the answers to prompts.
+            no special token ends the answers to prompts; or the template writes end_of_text inside of an example.
         FileExistsError: `out` has token files.
     """
-    splits = PackedSplits(
-        template.tokenizer, out, context_length=context_length, end_of_text=end_of_text, heldout=heldout
-    )
+    separator = separator_of(template, end_of_text)
+    splits = PackedSplits(template.tokenizer, out, context_length=context_length, separator=separator, heldout=heldout)
     if kind == "conversation":
         for line, talk in read_rows(paths, lambda row: (messages_in(row), tools_of(row)), kind):
             add_conversation(splits, template, line, *talk)
@@ -66,15 +66,16 @@ def prepare_rows(
     elif kind == "prompt":
         end = end_of_answers(template)
         for line, (messages, fields) in read_rows(paths, lambda value: prompt_of(value, key), kind):
-            ids, _ = splits.separated(template.prompt(messages), [])
-            if len(ids) >= context_length:
+            prompt = template.prompt(messages)
+            ids, learned = splits.separated([*prompt, end], [False] * len(prompt) + [True])
+            if len(ids) > context_length:
                 splits.left_out[TOO_LONG] += 1
             else:
-                splits.add(line, [*ids, end], [False] * len(ids) + [True], (ids, [end]), **fields)
+                splits.add(line, ids, learned, (ids[:-1], [end]), **fields)
         splits.write(paths, "no prompt has room in a window", prompts=True)
     else:
         for line, pair in read_rows(paths, pair_of, kind):
-            both = [encode(template, talk, splits) for talk in pair]
+            both = [splits.separated(*template.encode(*talk)) for talk in pair]
             ids, learned = ([one for part in parts for one in part] for parts in zip(*both, strict=True))
             if len(ids) > context_length:
                 splits.left_out[TOO_LONG] += 1
@@ -97,9 +98,8 @@ def add_conversation(
         if len(ids) <= splits.window and any(learned):
             splits.add(line, ids, learned)
             splits.left_out[CUT] += end < len(messages)
-            stops = set(template.stop_tokens)
-            ends = any(is_learned and id in stops for id, is_learned in zip(ids, learned, strict=True))
-            splits.left_out[ENDLESS] += bool(stops) and not ends
+            own = {id for id, is_learned in zip(ids, learned, strict=True) if is_learned}
+            splits.left_out[ENDLESS] += bool(template.stop_tokens) and own.isdisjoint(template.stop_tokens)
             return
     splits.left_out[TOO_LONG] += 1
 
@@ -107,12 +107,12 @@ def add_conversation(
 def end_of_answers(template: ChatTemplate) -> int:
     """Return the id that ends an answer. ValueError: the template marks none as part of an answer."""
     ids, learned = template.encode([Message("user", "a"), Message(LEARNED, "b")])
-    last = [number for number, is_learned in zip(ids, learned, strict=True) if is_learned][-1]
-    if last not in template.stop_tokens:
-        piece = template.tokenizer.decode([last])
+    own = [number for number, is_learned in zip(ids, learned, strict=True) if is_learned]
+    if not (ends := [number for number in own if number in template.stop_tokens]):
         remedy = "train with a tokenizer that has tokens of turns, or put the end inside {% generation %}"
-        raise ValueError(f"expected a chat template whose answers end with a special token, got {piece!r}: {remedy}")
-    return last
+        text = template.tokenizer.decode(own)
+        raise ValueError(f"expected a chat template whose answers end with a special token, got {text!r}: {remedy}")
+    return ends[-1]
 
 
 def prompt_of(value: Any, key: str) -> tuple[list[Message], dict[str, Any]]:
@@ -147,12 +147,21 @@ def pair_of(value: Any) -> tuple[Talk, Talk]:
     return (talks[0], tools), (talks[1], tools)
 
 
-def encode(template: ChatTemplate, talk: Talk, splits: PackedSplits) -> tuple[list[int], list[bool]]:
-    """The ids of a conversation after one separator, and True for each that the assistant says."""
-    ids, learned = splits.separated(*template.encode(*talk))
-    if splits.separator in ids[1:]:
-        raise ValueError(f"the chat template writes {splits.separator}, which separates conversations, inside of one")
-    return ids, learned
+def separator_of(template: ChatTemplate, name: str | None = None) -> int:
+    """Return the id before each example: of the token `name`, or of the first usual one that is inside of none.
+
+    Many templates write the token that ends a text after each turn, as </s>: it would cut a conversation into documents
+    that do not see each other. ValueError: every usual one is inside.
+    """
+    special, talk = template.tokenizer.special_tokens, [Message("user", "a"), Message(LEARNED, "b")]
+    if name is not None:
+        return int(special[end_of_text_of(template.tokenizer, name)])
+    texts = [template.render(one, add_generation_prompt=False) for one in (talk, [*talk, Message("user", "c")])]
+    own = (str(template.names.get(use)) for use in ("bos_token", "pad_token", "unk_token"))
+    for usual in (*END_OF_TEXT, *BEGINS, *own):
+        if usual in special and not any(usual in text.removeprefix(usual) for text in texts):
+            return int(special[usual])
+    raise ValueError("the chat template writes every usual special token: name another one with --end-of-text")
 
 
 @dataclass
@@ -169,13 +178,11 @@ class PackedSplits:
     """Examples of two splits, train and heldout, which become token files with their masks.
 
     Packed whole: the file is cut into windows of context_length tokens, no example crosses a border, and the rest of a
-    window is filled with end-of-text tokens. Each begins with one, so that `document_masking` keeps them apart.
-    heldout: the share of examples that is held out, by the hash of the line.
+    window is filled with the separator. Each begins with it, so that `document_masking` keeps them apart. heldout: the
+    share of examples that is held out, by the hash of the line.
     """
 
-    def __init__(
-        self, tokenizer: Any, out: str | Path, *, context_length: int, end_of_text: str | None, heldout: float
-    ) -> None:
+    def __init__(self, tokenizer: Any, out: str | Path, *, context_length: int, separator: int, heldout: float) -> None:
         if not 0 <= heldout < 1:
             raise ValueError(f"heldout is a share, expected at least 0 and less than 1, got {heldout}")
         if context_length < 2:
@@ -183,17 +190,22 @@ class PackedSplits:
         self.out = Path(out)
         if any(self.out.glob("*.npy")):
             raise FileExistsError(f"{out} has token files in it: choose another folder")
-        self.window, self.heldout, self.fingerprint = context_length, heldout, tokenizer.fingerprint
-        self.separator = int(tokenizer.special_tokens[end_of_text_of(tokenizer, end_of_text)])
-        self.dtype = "uint16" if tokenizer.n_vocab <= 1 << 16 else "uint32"
+        self.window, self.separator, self.heldout = context_length, separator, heldout
+        self.name, self.dtype = tokenizer.decode([separator]), "uint16" if tokenizer.n_vocab <= 1 << 16 else "uint32"
+        about = {"tokenizer": tokenizer.fingerprint, "end_of_text": separator, "window": context_length}
+        self.about: dict[str, Any] = {**about, "dtype": self.dtype}
         self.examples: dict[str, list[Example]] = {split: [] for split in SPLITS}
         self.counts = {split: Count() for split in reversed(SPLITS)}
         self.left_out = Counter[str]()
         self.fields: dict[str, dict[str, Fields]] = {split: {} for split in SPLITS}  # of problems, by key
 
     def separated(self, ids: list[int], learned: list[bool]) -> tuple[list[int], list[bool]]:
-        """Ids that begin with the separator, and True for each that is learned."""
-        return (ids, learned) if ids[:1] == [self.separator] else ([self.separator, *ids], [False, *learned])
+        """Ids that begin with the separator, and True for each that is learned. ValueError: it is inside of them."""
+        if ids[:1] != [self.separator]:
+            ids, learned = [self.separator, *ids], [False, *learned]
+        if self.separator in ids[1:]:
+            raise ValueError(f"the chat template writes {self.name} inside of examples: leave --end-of-text out")
+        return ids, learned
 
     def add(
         self, line: str, ids: Sequence[int], learned: Sequence[bool], problem: Problem | None = None, **fields: Any
@@ -207,7 +219,7 @@ class PackedSplits:
         if problem is not None and self.fields[split].setdefault(key_of(problem), fields) != fields:
             raise ValueError(f"two lines have one prompt and other fields: leave one of them out: {line[:200]}")
 
-    def write(self, paths: Sequence[str | Path], lack: str, **kind: bool) -> None:
+    def write(self, paths: Sequence[str | Path], lack: str, **kind: Any) -> None:
         """Write the files. kind: pairs or prompts. ValueError: nothing to train on is in the paths, for `lack`."""
         if not self.examples["train"]:
             raise ValueError(f"there is nothing to learn in {', '.join(map(str, paths))}: {lack}")
@@ -217,9 +229,7 @@ class PackedSplits:
                 ids, mask = packed(examples, self.window, self.separator)
                 count = self.counts[split]
                 count.tokens, count.padding = len(ids), len(ids) - sum(len(own) for own, _ in examples)
-                about: dict[str, Any] = {"tokenizer": self.fingerprint, "end_of_text": self.separator, **kind}
-                about |= {"dtype": self.dtype, "window": self.window, "fields": self.fields[split]}
-                write_tokens(self.out / f"{split}.npy", ids, mask=mask, **about)
+                write_tokens(self.out / f"{split}.npy", ids, mask=mask, fields=self.fields[split], **self.about, **kind)
 
 
 def packed(examples: Sequence[Example], window: int, padding: int) -> tuple[NDArray[Any], NDArray[np.uint8]]:

@@ -61,9 +61,8 @@ def get(
                     coming.pop(index).result().unlink(missing_ok=True)
 
             try:
-                progress = prepare_inputs(
-                    inputs, recipe, out, about, obtain=obtain, discard=discard, num_threads=num_threads, report=encoded
-                )
+                how: dict[str, Any] = {"obtain": obtain, "discard": discard, "num_threads": num_threads}
+                progress = prepare_inputs(inputs, recipe, out, about, **how, report=encoded)
             finally:
                 stop.set()
                 pool.shutdown(cancel_futures=True)

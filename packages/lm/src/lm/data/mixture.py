@@ -335,8 +335,7 @@ def masks_of(opened: Sequence[Tokens]) -> dict[str, Any]:
     """The masks of several files as one; of a file that has none, everything is learned."""
     if all(one.mask is None for one in opened):
         return {}
-    everything = np.ones((), dtype=np.uint8)
-    masks = [np.broadcast_to(everything, len(one)) if one.mask is None else np.asarray(one.mask) for one in opened]
+    masks = [np.broadcast_to(np.uint8(1), len(one)) if one.mask is None else np.asarray(one.mask) for one in opened]
     digests = "".join(one.mask_sha256 or "-" for one in opened)
     return {"mask": Shards(masks), "mask_sha256": hashlib.sha256(digests.encode()).hexdigest()}
 
@@ -369,8 +368,7 @@ def open_one(path: Path, verify: bool | None) -> Tokens:
         about = about or {"count": len(ids), "dtype": ids.dtype.name, "sha256": digest}
         refuse_damaged(path, digest, about["sha256"])
         if about.get("highest", highest) != highest:
-            claim = about["highest"]
-            raise ValueError(f"{beside} is damaged: its highest id is {claim}, and {path.name} holds {highest}")
+            raise ValueError(f"{beside} is damaged: the highest id is {highest}, and it says {about['highest']}")
     window, mask_sha256, fields = (about.get(name) for name in ("window", "mask", "fields"))
     if window is not None and (window < 1 or len(ids) % window):
         raise ValueError(f"{beside} is damaged: {len(ids)} ids are not a whole number of windows of {window}")

@@ -100,10 +100,9 @@ def prepare(
     alone = len(files) == 1 and is_one_text(files[0], recipe.end_of_text.encode())
     inputs = [Input(str(path), "tail" if alone else "hash", key) for path in files]
     about = {**request, "texts": texts}
+    how: dict[str, Any] = {"obtain": files.__getitem__, "num_threads": num_threads, "report": report}
     with lock(out):
-        return prepare_inputs(
-            inputs, recipe, out, about, obtain=files.__getitem__, num_threads=num_threads, report=report
-        )
+        return prepare_inputs(inputs, recipe, out, about, **how)
 
 
 def prepare_inputs(
@@ -244,9 +243,8 @@ class Preparation:
             if text.count(self.separator) == len(group):
                 return np.asarray(ids_of(text, self.recipe.end_of_text))
         parts = []
-        for one in group:
-            text = bytes(one.text)
-            parts += [ids_of(text) if infill is None else infill.encode(text, one.number, ids_of), self.end]
+        for text, number in ((bytes(one.text), one.number) for one in group):
+            parts += [ids_of(text) if infill is None else infill.encode(text, number, ids_of), self.end]
         return np.concatenate(parts)
 
     def encode_large(self, one: SplitDocument) -> Iterator[Encoded]:

@@ -250,13 +250,11 @@ def _curves_note(runs: Sequence[Run]) -> str:
     if len(runs) == 1:
         notes = ["Light lines are single steps, strong lines the average of neighbouring ones, dots held-out text."]
     for run in runs:
-        bad = sum(not math.isfinite(y) for _, y in run.points("loss"))
-        if bad:
+        if bad := sum(not math.isfinite(y) for _, y in run.points("loss")):
             notes.append(f"{run.name}: the loss was not a finite number in {bad} steps.")
         if run.skipped:
-            last = max(run.skipped)
-            about = f"{len(run.skipped)} steps changed no weight; the last, {last}: {run.skipped[last]}"
-            notes.append(f"{run.name}: {about}.")
+            last, why = max(run.skipped.items())
+            notes.append(f"{run.name}: {len(run.skipped)} steps changed no weight; the last, {last}: {why}.")
         if run.damaged:
             notes.append(f"{run.name}: {run.damaged} unreadable lines left out.")
     return " ".join(notes)

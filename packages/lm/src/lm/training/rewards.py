@@ -155,6 +155,8 @@ def attribute_of(where: str, attribute: str, what: str) -> Any:
         module = importlib.import_module(Path(where).stem if where.endswith(".py") else where)
     except ImportError as error:
         raise ValueError(f"{what} cannot be imported: {error}") from None
+    if where.endswith(".py") and Path(vars(module).get("__file__") or "").resolve() != Path(where).resolve():
+        raise ValueError(f"{what} cannot be imported beside {module}: rename its file")
     if not callable(value := getattr(module, attribute, None)):
         raise ValueError(f"{what} is not there: {where} has nothing to call that is named {attribute!r}")
     return value
@@ -230,8 +232,7 @@ def passes(completion: str, tests: str) -> bool:
         with contextlib.suppress(OSError):  # what the program started too
             os.killpg(process.pid, signal.SIGKILL) if hasattr(os, "killpg") else process.kill()
         process.wait()
-        size = output.seek(0, os.SEEK_END)
-        output.seek(max(0, size - 200))
+        output.seek(max(0, output.seek(0, os.SEEK_END) - 200))
         return process.returncode == 0 and output.read().rstrip().endswith(secret.encode())
 
 

@@ -19,7 +19,6 @@ from lm.ops.triton.forward import finish, gather
 from lm.ops.triton.problem import Problem, sources
 from lm.ops.triton.tile_sizes import tiles_for
 
-MOST_ROWS = 128  # of a tile: queries times the heads of a group
 MOST_SPLITS = 128
 KEYS_A_SPLIT = 256  # at the least: below it, starting a program costs more than it reads
 

@@ -60,7 +60,7 @@ def paged_attention(
     """flash_attention for few queries and many keys of each text, which lie in the pages of a cache.
 
     Its launches depend on the shapes alone, so that a CUDA graph of them serves texts of any length. No gradient, no
-    autocast, and nothing is checked that would ask the device. heads / kv_heads · queries is at most decode.MOST_ROWS.
+    autocast, and nothing is checked that would ask the device. heads / kv_heads · queries is at most 128.
 
     Args:
         q: (batch, heads, queries, head_dim), the last `queries` positions of each text.
