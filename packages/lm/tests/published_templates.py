@@ -137,8 +137,8 @@ FAMILIES = {
     ),
 }
 
-# Templates that write the tokens which begin or end a text inside of a conversation, or behind it: those of TinyLlama,
-# Llama 2, OLMo 2 and Phi-3.
+# Templates that write the tokens which begin or end a text inside of a conversation, or behind it: of TinyLlama and
+# OLMo 2 as published, of Llama 2 without the system's message, of Phi-3 shortened.
 ZEPHYR = """{% for message in messages %}
 {% if message['role'] == 'user' %}
 {{ '<|user|>

@@ -204,7 +204,7 @@ class PackedSplits:
         if ids[:1] != [self.separator]:
             ids, learned = [self.separator, *ids], [False, *learned]
         if self.separator in ids[1:]:
-            raise ValueError(f"the chat template writes {self.name} inside of examples: leave --end-of-text out")
+            raise ValueError(f"the chat template writes {self.name} inside of examples: name another by --end-of-text")
         return ids, learned
 
     def add(
